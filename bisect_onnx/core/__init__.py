@@ -1,0 +1,1 @@
+"""Pure values and functions: the standard library and numpy, nothing that executes a model."""

@@ -1,0 +1,224 @@
+"""Compare two arrays in a stated order: shape, dtype, non-finite positions, then numbers."""
+
+import dataclasses
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+__all__ = ["MASK_CONSTANT", "ErrorStats", "Objection", "Verdict", "compare_arrays", "dtype_tiny", "root_mean_square"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# Half the largest float32: masks are filled with finfo.min (or -3.4e38); nothing else reaches this far.
+MASK_CONSTANT = float(np.finfo(np.float32).max) / 2
+
+
+class Verdict(enum.Enum):
+    """Outcome of comparing one pair."""
+
+    MATCH = "match"
+    MISMATCH = "mismatch"
+    UNTESTABLE = "untestable"  # no counterpart, or the value could not be observed
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Objection:
+    """Why two arrays cannot be compared element by element."""
+
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorStats:
+    """Distance between two arrays of one shape; a figure that has no meaning for the dtype is None.
+
+    ``scaled`` is max_abs over max(rms of the reference, the dtype's tiny).
+    """
+
+    max_abs: float | None
+    max_rel: float | None
+    rmse: float | None
+    relative_l2: float | None
+    cosine: float | None
+    snr_db: float | None
+    max_ulp: int | None
+    mismatched: int | None
+    total: int | None
+    nonfinite_mismatch: int | None
+    worst_index: tuple[int, ...] | None
+    scaled: float | None
+    input: str | None = None  # for an inherited error: the worst input
+
+    def to_dict(self) -> dict[str, object]:
+        data: dict[str, object] = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        data["worst_index"] = None if self.worst_index is None else list(self.worst_index)
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "ErrorStats":
+        fields = {field.name: data.get(field.name) for field in dataclasses.fields(cls)}
+        worst = fields["worst_index"]
+        fields["worst_index"] = None if worst is None else tuple(worst)
+        return cls(**fields)
+
+
+def dtype_tiny(dtype: np.dtype[Any]) -> float:
+    """Smallest normal number of a floating dtype; 1 for integers and bool."""
+    if dtype.kind in "iub":
+        return 1.0
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(dtype if dtype.kind != "c" else np.dtype(dtype.type(0).real.dtype)).tiny)
+
+
+def root_mean_square(array: Array) -> float:
+    """RMS of the finite elements below the mask constant, in float64; 0 for an empty array."""
+    values = np.abs(as_wide(array)).ravel()
+    kept = values[values < MASK_CONSTANT]  # false for NaN and infinity too
+    return float(np.sqrt(np.mean(np.square(kept)))) if kept.size else 0.0
+
+
+def as_wide(array: Array) -> Array:
+    """Float64 (complex128, or object-free copy) of ``array`` so that differences cannot wrap or overflow."""
+    if array.dtype.kind == "c":
+        return array.astype(np.complex128)
+    return array.astype(np.float64)
+
+
+def objection(reference: Array, candidate: Array, *, check_dtype: bool = True) -> Objection | None:
+    """Say why two arrays cannot be compared element by element, or None if they can."""
+    if reference.shape != candidate.shape:
+        return Objection(reason=f"shape: reference {reference.shape}, candidate {candidate.shape}")
+    if check_dtype and reference.dtype != candidate.dtype:
+        return Objection(reason=f"dtype: reference {reference.dtype}, candidate {candidate.dtype}")
+    textual = [array.dtype.kind in "OUS" for array in (reference, candidate)]
+    if textual[0] != textual[1]:
+        return Objection(reason=f"dtype: reference {reference.dtype}, candidate {candidate.dtype}")
+    return None
+
+
+def compare_arrays(reference: Array, candidate: Array, *, check_dtype: bool = True) -> ErrorStats | Objection:
+    """Measure the error of ``candidate`` against ``reference``.
+
+    NaN agrees with NaN and an infinity with the same infinity; other non-finite positions are counted
+    in ``nonfinite_mismatch`` and make ``max_abs`` infinite. Elements where both sides hold a mask
+    constant (magnitude of half the float32 maximum or more, same sign) agree as a class.
+
+    Args:
+        reference: Any shape, any numeric, bool or string dtype.
+        candidate: Same shape; same dtype unless ``check_dtype`` is False.
+        check_dtype: Refuse arrays of two dtypes. False compares in float64.
+
+    Returns:
+        The statistics, or the `Objection` that forbids comparing.
+    """
+    refused = objection(reference, candidate, check_dtype=check_dtype)
+    if refused is not None:
+        return refused
+    if reference.dtype.kind in "OUS":
+        return _compare_text(reference, candidate)
+    return _compare_numbers(reference, candidate)
+
+
+def _compare_text(reference: Array, candidate: Array) -> ErrorStats:
+    differs = np.asarray(reference != candidate, dtype=bool)
+    count = int(np.count_nonzero(differs))
+    worst = tuple(int(i) for i in np.argwhere(differs)[0]) if count else None
+    return ErrorStats(
+        max_abs=None, max_rel=None, rmse=None, relative_l2=None, cosine=None, snr_db=None, max_ulp=None,
+        mismatched=count, total=int(reference.size), nonfinite_mismatch=0, worst_index=worst, scaled=None,
+    )  # fmt: skip
+
+
+def _compare_numbers(reference: Array, candidate: Array) -> ErrorStats:
+    total = int(reference.size)
+    if total == 0:
+        return ErrorStats(
+            max_abs=0.0, max_rel=0.0, rmse=0.0, relative_l2=0.0, cosine=1.0, snr_db=float("inf"), max_ulp=0,
+            mismatched=0, total=0, nonfinite_mismatch=0, worst_index=None, scaled=0.0,
+        )  # fmt: skip
+    ref, cand = as_wide(reference), as_wide(candidate)
+    with np.errstate(all="ignore"):
+        same = (ref == cand) | (np.isnan(ref) & np.isnan(cand))
+        if ref.dtype.kind != "c":
+            same |= (np.abs(ref) >= MASK_CONSTANT) & (np.abs(cand) >= MASK_CONSTANT) & (np.sign(ref) == np.sign(cand)) & np.isfinite(ref) & np.isfinite(cand)  # fmt: skip
+        finite = np.isfinite(ref) & np.isfinite(cand)
+        broken = ~finite & ~same
+        difference = np.where(same, 0.0, np.abs(cand - ref))
+        difference[broken] = np.inf
+        nonfinite = int(np.count_nonzero(broken))
+        worst_flat = int(np.argmax(difference))
+        max_abs = float(difference.flat[worst_flat])
+        scale = root_mean_square(reference)
+        magnitude = np.abs(ref)
+        nonzero = finite & (magnitude > 0) & ~same
+        max_rel = float(np.max(difference[nonzero] / magnitude[nonzero])) if nonzero.any() else (0.0 if max_abs == 0 else float("inf"))
+        usable = finite & (magnitude < MASK_CONSTANT) & (np.abs(cand) < MASK_CONSTANT)
+        if nonfinite:
+            rmse = relative_l2 = float("inf")
+            snr = float("-inf")
+        else:
+            rmse = float(np.sqrt(np.mean(np.square(difference))))
+            signal = float(np.sqrt(np.sum(np.square(magnitude[usable]))))
+            noise = float(np.sqrt(np.sum(np.square(difference))))
+            relative_l2 = noise / signal if signal else (0.0 if noise == 0 else float("inf"))
+            snr = float("inf") if noise == 0 else (20 * float(np.log10(signal / noise)) if signal else float("-inf"))
+        cosine = _cosine(ref[usable], cand[usable])
+    return ErrorStats(
+        max_abs=max_abs,
+        max_rel=max_rel,
+        rmse=rmse,
+        relative_l2=relative_l2,
+        cosine=cosine,
+        snr_db=snr,
+        max_ulp=_max_ulp(reference, candidate, finite),
+        mismatched=int(np.count_nonzero(~same)),
+        total=total,
+        nonfinite_mismatch=nonfinite,
+        worst_index=None if max_abs == 0 else tuple(int(i) for i in np.unravel_index(worst_flat, reference.shape)),
+        scaled=max_abs / max(scale, dtype_tiny(reference.dtype)),
+    )
+
+
+def _cosine(ref: Array, cand: Array) -> float | None:
+    """Cosine of the angle between two flat vectors; None when one of them is zero."""
+    # Scale first, so that squares of 1e200 stay finite.
+    top = max(float(np.max(np.abs(ref), initial=0.0)), float(np.max(np.abs(cand), initial=0.0)))
+    if top == 0 or not np.isfinite(top):
+        return 1.0 if top == 0 else None
+    a, b = ref / top, cand / top
+    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(min(1.0, max(-1.0, np.real(np.vdot(a, b)) / norms))) if norms else None
+
+
+def _max_ulp(reference: Array, candidate: Array, finite: Array) -> int | None:
+    """Largest distance in units in the last place; None for other than equal float dtypes.
+
+    Source:
+        IEEE 754-2019, 5.10 (total order): within one sign, bit patterns read as integers are ordered as
+        the numbers are. Both zeros count as one point.
+    """
+    if reference.dtype != candidate.dtype or reference.dtype.kind not in "fV" or not finite.any():
+        return None
+    size = reference.dtype.itemsize
+    if size not in (2, 4, 8):
+        return None
+    signed = np.dtype(f"i{size}")
+
+    def rank(array: Array) -> Array:
+        bits = np.ascontiguousarray(array).view(signed)
+        magnitude = bits & np.array(np.iinfo(signed).max, dtype=signed)
+        # float64 ranks reach 2**63, and their distance overflows: halves are exact enough beyond 2**53.
+        wide = magnitude.astype(np.int64)
+        return np.where(bits < 0, -wide, wide)
+
+    first, second = rank(reference)[finite], rank(candidate)[finite]
+    if size < 8:
+        return int(np.max(np.abs(first - second)))
+    same_sign = (first < 0) == (second < 0)
+    apart = np.abs(np.where(same_sign, first - second, 0)).max(initial=0)
+    crossing = ~same_sign
+    across = max((abs(int(a)) + abs(int(b)) for a, b in zip(first[crossing], second[crossing], strict=True)), default=0)
+    return max(int(apart), across)

@@ -1,0 +1,1 @@
+"""The use cases: an order of steps, no printing, no parsing."""

@@ -1,0 +1,30 @@
+"""What a caller asks of `pipeline.locate.locate`: the command line and Python build the same object."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["LocateRequest"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocateRequest:
+    """Options of one `locate`; the defaults are the command line's."""
+
+    candidate: Path
+    reference: object  # REF as text, or an nn.Module, or another in-memory model torch knows
+    inputs: object = None  # a path, a mapping or tuple of tensors or arrays; None draws random ones
+    weights: Path | None = None
+    unsafe_load: bool = False
+    seed: int = 0
+    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    providers: tuple[str, ...] = ("CPUExecutionProvider",)  # full or short names ("cuda")
+    level: int = 99  # ONNX Runtime's default: all optimisations
+    session_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    custom_ops: tuple[Path, ...] = ()
+    strategy: str = "auto"  # "auto", "scan", "bisect"
+    atol: float | None = None
+    rtol: float | None = None
+    metric: str | None = None  # a field of `core.compare.ErrorStats`, with ``threshold``
+    threshold: float | None = None
+    max_memory: int | None = None  # bytes for kept values; None: half of what the machine has free

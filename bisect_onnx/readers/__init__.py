@@ -1,0 +1,1 @@
+"""Foreign model files to the graph of core; nothing is executed."""

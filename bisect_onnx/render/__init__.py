@@ -1,0 +1,1 @@
+"""A finished report to text."""

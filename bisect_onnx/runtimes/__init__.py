@@ -1,0 +1,1 @@
+"""The only code that executes models; one library per file."""

@@ -1,0 +1,104 @@
+"""What the pipeline asks of the two sides; every adapter in this folder answers one of these."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from bisect_onnx.core.graph import Graph
+from bisect_onnx.core.tensor import Fingerprint
+
+__all__ = ["Array", "Candidate", "Capture", "FloorEstimate", "Reference"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+FloorEstimate = Mapping[str, Array]
+
+
+class Capture(Protocol):
+    """One opened-up run of the reference.
+
+    ``graph`` holds every call in order; its value names key everything else. Views of parameters are
+    values of kind PARAMETER. ``fingerprints`` has an entry for each activation and input, and for
+    parameters and buffers (named as in the state dict).
+    """
+
+    graph: Graph
+    fingerprints: Mapping[str, Fingerprint]
+
+    def fetch(self, names: Sequence[str]) -> dict[str, Array]:
+        """Arrays of the named values (copies the caller may keep), from memory or from another pass."""
+        ...
+
+    def exact(self, fetch: Sequence[str], *, given: Sequence[str] | None, seed: int | None) -> dict[str, Array]:
+        """Repeat the calls in float64 and return the named values as float64 arrays.
+
+        Args:
+            fetch: Values wanted.
+            given: Values taken from the capture (upcast) instead of being computed; None computes
+                everything from the graph inputs.
+            seed: None for the plain float64 result; otherwise each call's result is multiplied, element
+                by element, by 1 + u with u uniform within half a unit roundoff of the original dtype,
+                as independent rounding would do (Monte Carlo arithmetic, Parker 1997).
+
+        Returns:
+            One array per name; a name whose calls cannot be repeated in float64 is absent.
+        """
+        ...
+
+    def open_up(self, fetch: Sequence[str], *, given: Sequence[str]) -> "Capture":
+        """Repeat the calls between ``given`` and ``fetch`` with each ATen op decomposed further.
+
+        The returned capture names the values in ``given`` and ``fetch`` as this one does; the values in
+        between are what the ops imply inside (the erf of a GELU, the product under a linear layer).
+        """
+        ...
+
+
+class Reference(Protocol):
+    """The side that is right."""
+
+    description: str
+    input_names: tuple[str, ...]  # in call order
+    output_names: tuple[str, ...]  # flattened; known after the first run
+    parameters: Mapping[str, Array]  # state dict entries; empty when the reference has none
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Outputs of the untouched model: what counts as truth. Keys are ``output_names``."""
+        ...
+
+    def capture(self, feeds: Mapping[str, Array], *, max_bytes: int) -> Capture:
+        """Run once, opened up. Keeps arrays while they fit in ``max_bytes``, otherwise fingerprints."""
+        ...
+
+
+class Candidate(Protocol):
+    """The ONNX model under test."""
+
+    graph: Graph
+    parameters: Mapping[str, Array]  # initializers and constant nodes' values, memory-mapped where possible
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """The untouched model in the requested configuration."""
+        ...
+
+    def probe(
+        self,
+        feeds: Mapping[str, Array],
+        *,
+        fetch: Sequence[str],
+        cuts: Mapping[str, Array],
+    ) -> dict[str, Array]:
+        """Run at level 0 on CPU with values replaced and exposed.
+
+        Args:
+            feeds: Graph inputs.
+            fetch: Values to return. A value that is also in ``cuts`` is returned as its producer computed
+                it, not as replaced.
+            cuts: Values whose consumers read this array instead of the computed one. Shape and dtype
+                are the value's own.
+
+        Returns:
+            One array per name in ``fetch``; a value the runtime cannot expose (a sequence, an optional)
+            is absent.
+        """
+        ...
