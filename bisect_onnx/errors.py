@@ -1,13 +1,41 @@
 """Every exception this package raises on purpose, with the exit status each ends the program with.
 
 BisectOnnxError
-├── UsageError (2)              bad usage or unreadable input
-└── RuntimeTroubleError (3)     a runtime failed, or no answer was possible
+├── UsageError (2)                        bad usage or unreadable input
+│   ├── OpeningError                      REF, the side that is right, cannot be opened
+│   │   ├── ReferenceNotFoundError        no such file or package
+│   │   ├── ReferenceFormError            the text or object is no form of REF
+│   │   ├── ReferenceImportError          the user's file does not import
+│   │   ├── FactoryNotFoundError          it imports, but has no such attribute
+│   │   ├── FactoryFailedError            the factory raised
+│   │   ├── FactoryResultError            the factory returned something else than a module
+│   │   └── ReferenceUnreadableError      a model file that its library cannot read
+│   ├── WeightsError                      --weights cannot be loaded into the module
+│   │   ├── WeightsNotFoundError
+│   │   ├── WeightsFormatError            not a state dict, or a kind of file we do not read
+│   │   ├── WeightsUnreadableError
+│   │   ├── WeightsNeedPickleError        more than tensors inside; names --unsafe-load
+│   │   ├── WeightsMismatchError          keys or shapes do not match
+│   │   └── WeightsNotApplicableError     the reference carries its own weights
+│   └── FeedsError                        the inputs do not fit the model
+│       ├── FeedsNotFoundError
+│       ├── FeedsFormatError              a kind of file or object we do not read
+│       ├── FeedsUnreadableError
+│       ├── FeedsNeedPickleError          object arrays
+│       ├── FeedNamesError                missing, extra or misnamed
+│       ├── FeedCountError                a tuple of another length than the model has inputs
+│       ├── FeedShapeError
+│       ├── FeedDtypeError
+│       ├── EmptyFeedError                an axis of length zero
+│       ├── ShapeOptionError              --shape names no input, or another rank
+│       ├── RandomFeedError               nothing sensible can be drawn for this type
+│       └── InputPairingError             candidate's and reference's inputs cannot be told apart
+└── RuntimeTroubleError (3)               a runtime failed, or no answer was possible
 """
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
-
-__all__ = ["BisectOnnxError", "RuntimeTroubleError", "UsageError"]
 
 
 class BisectOnnxError(Exception):
@@ -26,3 +54,451 @@ class RuntimeTroubleError(BisectOnnxError):
     """A runtime failed, or no answer was possible."""
 
     exit_code = 3
+
+
+def page(what: str, *, where: str, expected: str, got: str, next_step: str) -> str:
+    """The text of an error: one line that says what, then where, expected, got and the next step."""
+    rows = (("where", where), ("expected", expected), ("got", got), ("next", next_step))
+    return "\n".join((what, *(f"  {label + ':':<10}{text}" for label, text in rows)))
+
+
+def listing(names: Sequence[str], *, limit: int = 5) -> str:
+    """Names for a message: quoted, comma-separated, the rest counted."""
+    shown = ", ".join(repr(name) for name in names[:limit])
+    return f"{shown} and {len(names) - limit} more" if len(names) > limit else shown or "none"
+
+
+# --- the reference ---------------------------------------------------------------------------------------------------
+
+REFERENCE_FORMS = (
+    "path/to/file.py:factory, package.module:factory, model.pt2, a TorchScript archive, other.onnx or activations.npz"
+)
+FACTORY_RESULTS = "an nn.Module, or a tuple (nn.Module, example inputs)"
+
+
+class OpeningError(UsageError):
+    """REF, the side that is right, cannot be opened."""
+
+
+class ReferenceNotFoundError(OpeningError):
+    """The text of REF names a file or package that is not there."""
+
+    def __init__(self, *, reference: str, path: Path, similar: Sequence[str]) -> None:
+        super().__init__(
+            page(
+                f"the reference {reference!r} does not exist",
+                where=str(path),
+                expected=REFERENCE_FORMS,
+                got="no such file",
+                next_step=f"did you mean {listing(similar)}?" if similar else "check the path given to --reference",
+            )
+        )
+
+
+class ReferenceFormError(OpeningError):
+    """The text or object is no form of REF; ``got`` says what it is instead."""
+
+    def __init__(self, *, reference: str, got: str, next_step: str) -> None:
+        super().__init__(
+            page(
+                f"the reference {reference!r} cannot be used as one",
+                where="--reference",
+                expected=REFERENCE_FORMS,
+                got=got,
+                next_step=next_step,
+            )
+        )
+
+
+class ReferenceImportError(OpeningError):
+    """The user's file or package does not import; ``line`` is where in their code, "FILE, line N: CODE"."""
+
+    def __init__(self, *, reference: str, line: str, problem: str, next_step: str) -> None:
+        super().__init__(
+            page(
+                f"the reference {reference!r} does not import",
+                where=line,
+                expected="a module that imports without an error",
+                got=problem,
+                next_step=next_step,
+            )
+        )
+
+
+class FactoryNotFoundError(OpeningError):
+    """The module imports, but has no attribute of that name."""
+
+    def __init__(
+        self, *, reference: str, module: str, name: str, nearest: Sequence[str], defined: Sequence[str]
+    ) -> None:
+        super().__init__(
+            page(
+                f"the reference {reference!r} names a factory that does not exist",
+                where=module,
+                expected=f"a function, class or module object called {name!r}",
+                got=f"it defines {listing(defined)}",
+                next_step=f"did you mean {listing(nearest)}?" if nearest else "name one of those after the colon",
+            )
+        )
+
+
+class FactoryFailedError(OpeningError):
+    """The factory raised; ``line`` is the innermost line of the user's own code."""
+
+    def __init__(self, *, reference: str, line: str, problem: str) -> None:
+        super().__init__(
+            page(
+                f"the factory of the reference {reference!r} raised an error",
+                where=line,
+                expected=f"called without arguments, it returns {FACTORY_RESULTS}",
+                got=problem,
+                next_step="run the factory on its own in Python until it returns the module",
+            )
+        )
+
+
+class FactoryResultError(OpeningError):
+    """The factory returned something else than a module."""
+
+    def __init__(self, *, reference: str, got: str) -> None:
+        super().__init__(
+            page(
+                f"the factory of the reference {reference!r} returned something else than a module",
+                where=reference,
+                expected=FACTORY_RESULTS,
+                got=got,
+                next_step="return the module itself; weights can be given apart with --weights FILE",
+            )
+        )
+
+
+class ReferenceUnreadableError(OpeningError):
+    """A model file that its library cannot read."""
+
+    def __init__(self, *, path: Path, kind: str, detail: str, next_step: str) -> None:
+        super().__init__(
+            page(
+                f"the reference {path.name!r} cannot be read",
+                where=str(path),
+                expected=kind,
+                got=detail,
+                next_step=next_step,
+            )
+        )
+
+
+# --- the checkpoint --------------------------------------------------------------------------------------------------
+
+
+class WeightsError(UsageError):
+    """``--weights`` cannot be loaded into the module."""
+
+
+class WeightsNotFoundError(WeightsError):
+    def __init__(self, *, path: Path) -> None:
+        super().__init__(
+            page(
+                f"the checkpoint {path.name!r} does not exist",
+                where=str(path),
+                expected="a state dict in a .pt, .pth, .bin, .ckpt or .safetensors file",
+                got="a folder" if path.is_dir() else "no such file",
+                next_step="check the path given to --weights",
+            )
+        )
+
+
+class WeightsFormatError(WeightsError):
+    """The file is readable, and is not a state dict."""
+
+    def __init__(self, *, path: Path, got: str, next_step: str) -> None:
+        super().__init__(
+            page(
+                f"the checkpoint {path.name!r} holds no state dict",
+                where=str(path),
+                expected='tensors by parameter name, or those under "state_dict" or "model"',
+                got=got,
+                next_step=next_step,
+            )
+        )
+
+
+class WeightsUnreadableError(WeightsError):
+    def __init__(self, *, path: Path, detail: str) -> None:
+        super().__init__(
+            page(
+                f"the checkpoint {path.name!r} cannot be read",
+                where=str(path),
+                expected="a complete file written by torch.save or safetensors",
+                got=detail,
+                next_step="copy or save the file again; compare its size with the original",
+            )
+        )
+
+
+class WeightsNeedPickleError(WeightsError):
+    """The checkpoint holds more than tensors; loading it would run code from the file."""
+
+    def __init__(self, *, path: Path, detail: str) -> None:
+        super().__init__(
+            page(
+                f"the checkpoint {path.name!r} holds more than tensors, and loading it could run code from the file",
+                where=str(path),
+                expected="a file that torch.load(weights_only=True) accepts",
+                got=detail,
+                next_step="save module.state_dict() alone, or add --unsafe-load if you trust the file",
+            )
+        )
+
+
+class WeightsMismatchError(WeightsError):
+    """Keys or shapes do not match the module; nothing was loaded."""
+
+    def __init__(
+        self,
+        *,
+        path: Path,
+        module: str,
+        matched: int,
+        missing: Sequence[str],
+        unexpected: Sequence[str],
+        shapes: Sequence[str],
+        next_step: str,
+    ) -> None:
+        found = [f"{matched} keys match"]
+        if missing:
+            found.append(f"{len(missing)} missing from the file: {listing(missing)}")
+        if unexpected:
+            found.append(f"{len(unexpected)} unknown to the module: {listing(unexpected)}")
+        if shapes:
+            found.append(f"{len(shapes)} of another shape: {'; '.join(shapes[:5])}")
+        super().__init__(
+            page(
+                f"the checkpoint {path.name!r} does not fit the module {module}",
+                where=str(path),
+                expected=f"exactly the {matched + len(missing) + len(shapes)} keys of the module's state dict, shapes equal",
+                got="; ".join(found),
+                next_step=next_step,
+            )
+        )
+
+
+class WeightsNotApplicableError(WeightsError):
+    """The reference carries its own weights."""
+
+    def __init__(self, *, path: Path, kind: str) -> None:
+        super().__init__(
+            page(
+                f"the checkpoint {path.name!r} cannot be loaded into {kind}",
+                where="--weights",
+                expected="a reference that is an nn.Module: file.py:factory or package.module:factory",
+                got=f"{kind}, which carries its own weights",
+                next_step="leave --weights out, or give the factory that builds the module",
+            )
+        )
+
+
+# --- the feeds -------------------------------------------------------------------------------------------------------
+
+FEED_FORMS = "an .npz with one array per input, an .npy for a one-input model, a .pt of tensors, or a folder of input_0.pb, input_1.pb, ..."
+
+
+class FeedsError(UsageError):
+    """The inputs do not fit the model."""
+
+
+class FeedsNotFoundError(FeedsError):
+    def __init__(self, *, path: Path) -> None:
+        super().__init__(
+            page(
+                f"the feeds {path.name!r} do not exist",
+                where=str(path),
+                expected=FEED_FORMS,
+                got="no such file or folder",
+                next_step="check the path given to --inputs, or leave it out for seeded random inputs",
+            )
+        )
+
+
+class FeedsFormatError(FeedsError):
+    """A kind of file or object we do not read."""
+
+    def __init__(self, *, where: str, got: str, next_step: str) -> None:
+        super().__init__(
+            page(
+                "the feeds are of a kind that cannot be read",
+                where=where,
+                expected=f"{FEED_FORMS}; in Python a mapping, a tuple or one tensor or array",
+                got=got,
+                next_step=next_step,
+            )
+        )
+
+
+class FeedsUnreadableError(FeedsError):
+    def __init__(self, *, path: Path, kind: str, detail: str) -> None:
+        super().__init__(
+            page(
+                f"the feeds {path.name!r} cannot be read",
+                where=str(path),
+                expected=kind,
+                got=detail,
+                next_step="write the file again and compare its size with the original",
+            )
+        )
+
+
+class FeedsNeedPickleError(FeedsError):
+    """Object arrays: reading them could run code from the file, and no model takes them."""
+
+    def __init__(self, *, where: str, got: str) -> None:
+        super().__init__(
+            page(
+                "the feeds need pickle, which could run code from the file",
+                where=where,
+                expected="arrays or tensors of numbers, bools or strings",
+                got=got,
+                next_step="save each input as one plain array, e.g. np.savez('feeds.npz', x=np.stack(parts))",
+            )
+        )
+
+
+class FeedNamesError(FeedsError):
+    """Missing, extra or misnamed inputs; ``guesses`` are pairs (given, meant)."""
+
+    def __init__(
+        self,
+        *,
+        where: str,
+        signature: Sequence[str],
+        missing: Sequence[str],
+        extra: Sequence[str],
+        guesses: Sequence[tuple[str, str]],
+    ) -> None:
+        found = []
+        if missing:
+            found.append(f"missing {listing(missing)}")
+        if extra:
+            found.append(f"unknown {listing(extra)}")
+        if guesses:
+            step = "rename " + ", ".join(f"{given!r} to {meant!r}" for given, meant in guesses)
+        elif missing:
+            step = f"add {listing(missing)} to the feeds"
+        else:
+            step = f"remove {listing(extra)} from the feeds"
+        super().__init__(
+            page(
+                "the feeds do not name the model's inputs",
+                where=where,
+                expected=f"one array for each of {listing(signature, limit=20)}",
+                got="; ".join(found),
+                next_step=step,
+            )
+        )
+
+
+class FeedCountError(FeedsError):
+    """A tuple of another length than the model has inputs."""
+
+    def __init__(self, *, where: str, signature: Sequence[str], count: int) -> None:
+        super().__init__(
+            page(
+                "the feeds have another length than the model has inputs",
+                where=where,
+                expected=f"{len(signature)} in this order: {listing(signature, limit=20)}",
+                got=f"{count}",
+                next_step="give one array per input in order, or name them (a mapping in Python, an .npz on disk)",
+            )
+        )
+
+
+class FeedShapeError(FeedsError):
+    """An input of another shape than the signature's; symbolic axes carry their name."""
+
+    def __init__(self, *, where: str, name: str, expected: str, got: str, problem: str) -> None:
+        super().__init__(
+            page(
+                f"the input {name!r} has the wrong shape: {problem}",
+                where=where,
+                expected=expected,
+                got=got,
+                next_step="give an array of the expected shape; named axes may have any length",
+            )
+        )
+
+
+class FeedDtypeError(FeedsError):
+    """An input of another dtype; nothing is cast silently."""
+
+    def __init__(self, *, where: str, name: str, expected: str, got: str) -> None:
+        super().__init__(
+            page(
+                f"the input {name!r} has the wrong dtype",
+                where=where,
+                expected=expected,
+                got=got,
+                next_step=f"cast it where you make it: {name}.astype({expected!r}); nothing is cast silently",
+            )
+        )
+
+
+class EmptyFeedError(FeedsError):
+    """An axis of length zero: every output would be compared over no elements."""
+
+    def __init__(self, *, where: str, name: str, shape: Sequence[int]) -> None:
+        axes = [str(axis) for axis, length in enumerate(shape) if length == 0]
+        super().__init__(
+            page(
+                f"the input {name!r} is empty",
+                where=where,
+                expected="at least one element on every axis, so that there is something to compare",
+                got=f"shape {tuple(shape)}: axis {', '.join(axes)} has length 0",
+                next_step="give an input with a length of 1 or more there",
+            )
+        )
+
+
+class ShapeOptionError(FeedsError):
+    """``--shape`` names no input, contradicts the signature, or meets feeds that have a shape already."""
+
+    def __init__(self, *, name: str, expected: str, got: str, next_step: str) -> None:
+        super().__init__(
+            page(
+                f"--shape for {name!r} cannot be used",
+                where="--shape",
+                expected=expected,
+                got=got,
+                next_step=next_step,
+            )
+        )
+
+
+class RandomFeedError(FeedsError):
+    """Nothing sensible can be drawn for this type of input."""
+
+    def __init__(self, *, where: str, name: str, got: str, next_step: str) -> None:
+        super().__init__(
+            page(
+                f"no random value can be drawn for the input {name!r}",
+                where=where,
+                expected="a tensor of floats, integers or bools with a known rank",
+                got=got,
+                next_step=next_step,
+            )
+        )
+
+
+class InputPairingError(FeedsError):
+    """The candidate's inputs cannot be paired with the reference's."""
+
+    def __init__(
+        self, *, where: str, candidate: Sequence[str], reference: Sequence[str], problem: str, next_step: str
+    ) -> None:
+        super().__init__(
+            page(
+                f"the inputs of the two sides cannot be paired: {problem}",
+                where=where,
+                expected=f"the reference's inputs {listing(reference, limit=20)}",
+                got=f"the candidate's inputs {listing(candidate, limit=20)}",
+                next_step=next_step,
+            )
+        )
