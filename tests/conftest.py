@@ -1,0 +1,21 @@
+"""What every test run is under: quiet threads, no network, no luck, no terminal of its own."""
+
+import os
+import sys
+
+if "torch" in sys.modules:
+    raise RuntimeError("torch was imported before tests/conftest.py could set OMP_WAIT_POLICY; load it later")
+
+# Two OpenMP threads that spin on a busy two-core machine slow torch twenty-fold.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# transformers models are made from a configuration with random weights; a download would be a mistake.
+os.environ["HF_HUB_OFFLINE"] = "1"
+# What a test prints must not depend on the terminal the suite was started from.
+for variable in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):
+    os.environ.pop(variable, None)
+
+from hypothesis import HealthCheck, settings  # noqa: E402 - the environment comes first
+
+# The same examples in every run, and no verdict from the clock: a busy machine is not a defect.
+settings.register_profile("house", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("house")
