@@ -275,7 +275,7 @@ class WeightsMismatchError(WeightsError):
             page(
                 f"the checkpoint {path.name!r} does not fit the module {module}",
                 where=str(path),
-                expected=f"exactly the {matched + len(missing) + len(shapes)} keys of the module's state dict, shapes equal",
+                expected=f"the {matched + len(missing) + len(shapes)} keys of the module's state dict, shapes equal",
                 got="; ".join(found),
                 next_step=next_step,
             )
@@ -299,7 +299,10 @@ class WeightsNotApplicableError(WeightsError):
 
 # --- the feeds -------------------------------------------------------------------------------------------------------
 
-FEED_FORMS = "an .npz with one array per input, an .npy for a one-input model, a .pt of tensors, or a folder of input_0.pb, input_1.pb, ..."
+FEED_FORMS = (
+    "an .npz with one array per input, an .npy for a one-input model, a .pt of tensors, "
+    "or a folder of input_0.pb, input_1.pb, ..."
+)
 
 
 class FeedsError(UsageError):
