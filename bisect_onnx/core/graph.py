@@ -89,6 +89,10 @@ class Node:
     def real_outputs(self) -> tuple[str, ...]:
         return tuple(name for name in self.outputs if name)
 
+    def inputs_key(self, numbering: Mapping[str, int]) -> tuple[int | str, ...]:
+        """Inputs with numbered values replaced by their numbers: equal keys mean equal operands."""
+        return tuple(numbering.get(name, name) for name in self.inputs)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Graph:

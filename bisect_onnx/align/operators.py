@@ -1,0 +1,51 @@
+"""Which ATen calls an ONNX operator usually stands for; a preference between equals, never evidence alone."""
+
+from typing import Final
+
+__all__ = ["MOVEMENT", "PASS_THROUGH", "same_operator"]
+
+# Move elements, compute nothing.
+MOVEMENT: Final = frozenset({
+    "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Concat", "Split", "Slice", "DepthToSpace",
+    "SpaceToDepth", "Expand", "Tile", "Identity", "Gather", "GatherElements", "GatherND", "ReverseSequence",
+    "Pad", "ConcatFromSequence", "SplitToSequence", "SequenceAt",
+})  # fmt: skip
+
+# May leave every element as it was.
+PASS_THROUGH: Final = frozenset({"Identity", "Dropout", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+
+_ATEN: Final[dict[str, frozenset[str]]] = {
+    onnx: frozenset(aten.split())
+    for onnx, aten in {
+        "Abs": "abs", "Add": "add addmm baddbmm bias", "And": "logical_and bitwise_and", "ArgMax": "argmax",
+        "ArgMin": "argmin", "AveragePool": "avg_pool2d avg_pool1d avg_pool3d _adaptive_avg_pool2d mean",
+        "BatchNormalization": "native_batch_norm _native_batch_norm_legit_no_training batch_norm _native_batch_norm_legit",
+        "Cast": "_to_copy to", "Ceil": "ceil", "Clip": "clamp hardtanh clamp_min clamp_max relu6",
+        "Concat": "cat stack", "Conv": "convolution conv2d conv1d", "ConvTranspose": "convolution", "Cos": "cos",
+        "CumSum": "cumsum", "DepthToSpace": "pixel_shuffle", "Div": "div", "Elu": "elu", "Equal": "eq",
+        "Erf": "erf", "Exp": "exp", "Expand": "expand", "Flatten": "view reshape", "Floor": "floor",
+        "Gather": "embedding index_select select index", "GatherElements": "gather", "Gelu": "gelu",
+        "Gemm": "addmm mm", "GlobalAveragePool": "mean _adaptive_avg_pool2d", "Greater": "gt",
+        "GridSample": "grid_sampler_2d grid_sampler", "GroupNormalization": "native_group_norm",
+        "HardSigmoid": "hardsigmoid", "HardSwish": "hardswish", "InstanceNormalization": "native_batch_norm native_group_norm",
+        "LayerNormalization": "native_layer_norm", "LeakyRelu": "leaky_relu", "Less": "lt", "Log": "log",
+        "LogSoftmax": "_log_softmax", "MatMul": "mm bmm matmul addmm", "MaxPool": "max_pool2d_with_indices max_pool2d",
+        "Mish": "mish", "Mod": "remainder fmod", "Mul": "mul", "Neg": "neg", "Not": "logical_not bitwise_not",
+        "PRelu": "_prelu_kernel prelu", "Pad": "constant_pad_nd reflection_pad2d reflection_pad1d replication_pad2d replication_pad1d",
+        "Pow": "pow", "Reciprocal": "reciprocal", "ReduceMax": "amax max", "ReduceMean": "mean", "ReduceMin": "amin min",
+        "ReduceSum": "sum", "Relu": "relu", "Reshape": "view reshape _unsafe_view",
+        "Resize": "upsample_bilinear2d upsample_nearest2d upsample_bicubic2d upsample_nearest1d upsample_linear1d "
+        "_upsample_nearest_exact2d _upsample_bilinear2d_aa",
+        "RMSNormalization": "_fused_rms_norm rms_norm", "Round": "round", "ScatterElements": "scatter scatter_add",
+        "ScatterND": "index_put", "Selu": "selu", "Sigmoid": "sigmoid", "Sin": "sin", "Slice": "slice",
+        "Softmax": "_softmax _safe_softmax", "Softplus": "softplus", "Split": "split split_with_sizes chunk",
+        "Sqrt": "sqrt", "Squeeze": "squeeze view", "Sub": "sub rsub", "Tanh": "tanh", "TopK": "topk", "Transpose": "transpose permute t",
+        "Unsqueeze": "unsqueeze view", "Where": "where masked_fill",
+    }.items()
+}  # fmt: skip
+
+
+def same_operator(onnx_op: str, reference_op: str) -> bool:
+    """Whether a reference call ("aten.silu_", or an ONNX operator itself) is a usual origin of ``onnx_op``."""
+    name = reference_op.removeprefix("aten.").split(".")[0].rstrip("_")
+    return onnx_op == reference_op or name in _ATEN.get(onnx_op, frozenset()) or name == onnx_op.lower()

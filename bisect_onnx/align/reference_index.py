@@ -1,0 +1,180 @@
+"""The reference's values as classes of equals, with their ancestry and a lookup by fingerprint.
+
+Two reference values fall in one class when one is only another view of the other (a reshape, a clone, a
+dropout in evaluation mode), or when the same call was made twice on the same inputs (an exporter merges
+those). Ancestry is kept between classes, as one bit set each.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from bisect_onnx.align.distance import NEAR, distance
+from bisect_onnx.core.compare import Array
+from bisect_onnx.core.graph import Graph, Node, ValueKind
+from bisect_onnx.core.tensor import Fingerprint
+
+__all__ = ["Match", "ReferenceIndex"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Match:
+    """A class of reference values that resembles an observed value; ``distance`` is relative to its rms."""
+
+    group: int
+    distance: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Bucket:
+    """All classes of one element count, as arrays, so that a lookup is one numpy expression."""
+
+    groups: Array  # int64
+    probes: Array  # float64, (groups, probes)
+    mean: Array
+    rms: Array
+
+
+class ReferenceIndex:
+    """Lookup structure over one captured reference graph; immutable after construction."""
+
+    def __init__(self, graph: Graph, fingerprints: Mapping[str, Fingerprint]) -> None:
+        self.graph = graph
+        self.fingerprints = fingerprints
+        self.group_of: dict[str, int] = {}
+        self.members: list[list[str]] = []  # value names by class, in order of appearance
+        self.ancestors: list[int] = []  # bit set of classes by class, itself included
+        self.structured = bool(graph.nodes)
+        self._numbering: dict[tuple[object, ...], int] = {}
+        for name in graph.inputs:
+            if name in fingerprints:
+                self._new_group(name, 0)
+        for node in graph.nodes:
+            self._add_node(node)
+        if not self.structured:
+            for name in fingerprints:
+                if name not in self.group_of:
+                    self._new_group(name, 0)
+        self.position = {name: order for order, name in enumerate(self.group_of)}
+        self._buckets = self._make_buckets()
+
+    def _new_group(self, name: str, ancestors: int) -> int:
+        group = len(self.members)
+        self.members.append([name])
+        self.ancestors.append(ancestors | 1 << group)
+        self.group_of[name] = group
+        return group
+
+    def _join(self, name: str, group: int, ancestors: int) -> None:
+        self.members[group].append(name)
+        self.ancestors[group] |= ancestors
+        self.group_of[name] = group
+
+    def _add_node(self, node: Node) -> None:
+        inputs = [self.group_of[name] for name in node.real_inputs() if name in self.group_of]
+        above = 0
+        for group in inputs:
+            above |= self.ancestors[group]
+        for slot, name in enumerate(node.outputs):
+            known = self.fingerprints.get(name)
+            if not name or known is None or self.graph.kind(name) not in (ValueKind.ACTIVATION, ValueKind.INPUT):
+                continue
+            same = self._view_of(known, node.real_inputs())
+            key = (node.op_type, repr(sorted(node.attributes.items())), node.inputs_key(self.group_of), slot)
+            if same is None:
+                earlier = self._numbering.get(key)
+                if earlier is not None and _equal(known, self.fingerprints[self.members[earlier][0]]):
+                    same = earlier
+            if same is None:
+                same = self._new_group(name, above)
+            else:
+                self._join(name, same, above)
+            self._numbering.setdefault(key, same)
+
+    def _view_of(self, known: Fingerprint, inputs: Iterable[str]) -> int | None:
+        """The class of the input that has the same elements in the same order, if there is one."""
+        if known.distinct <= 1 and known.size > 1:
+            return None  # constant tensors are equal without being the same quantity
+        for name in inputs:
+            group = self.group_of.get(name)
+            other = self.fingerprints.get(name)
+            if group is not None and other is not None and _equal(known, other):
+                return group
+        return None
+
+    def _make_buckets(self) -> dict[int, _Bucket]:
+        by_size: dict[int, list[int]] = {}
+        for group, names in enumerate(self.members):
+            by_size.setdefault(self.fingerprints[names[0]].size, []).append(group)
+        buckets = {}
+        for size, groups in by_size.items():
+            prints = [self.fingerprints[self.members[group][0]] for group in groups]
+            buckets[size] = _Bucket(
+                groups=np.array(groups, dtype=np.int64),
+                probes=np.stack([item.probes for item in prints]),
+                mean=np.array([item.mean for item in prints]),
+                rms=np.array([item.rms for item in prints]),
+            )
+        return buckets
+
+    def fingerprint(self, group: int) -> Fingerprint:
+        return self.fingerprints[self.members[group][0]]
+
+    def descends(self, group: int, ancestors: Iterable[int]) -> bool:
+        """Whether ``group`` is computed from (or is) each of ``ancestors``; always true without a graph."""
+        return not self.structured or all(self.ancestors[group] >> other & 1 for other in ancestors)
+
+    def resembling(self, observed: Fingerprint) -> list[Match]:
+        """Classes within `distance.NEAR` of an observed value, nearest first."""
+        bucket = self._buckets.get(observed.size)
+        if bucket is None or observed.size == 0:
+            return []
+        gaps = distance(bucket.probes, bucket.mean, bucket.rms, observed)
+        order = np.argsort(gaps, kind="stable")
+        return [
+            Match(group=int(bucket.groups[row]), distance=float(gaps[row])) for row in order if gaps[row] <= NEAR
+        ]
+
+    def of_size(self, size: int) -> list[int]:
+        """All classes with ``size`` elements, in order of appearance."""
+        bucket = self._buckets.get(size)
+        return [] if bucket is None else [int(group) for group in bucket.groups]
+
+    def member(self, group: int, *, shape: tuple[int, ...], module: str | None = None) -> str:
+        """The value of a class that fits best: same shape, then same module, then the earliest."""
+        names = self.members[group]
+
+        def rank(name: str) -> tuple[bool, bool]:
+            producer = self.graph.producer(name)
+            other_module = module is not None and (producer is None or producer.module != module)
+            return (self.fingerprints[name].shape != shape, other_module)
+
+        return min(names, key=rank)
+
+    def between(self, inputs: Iterable[int], output: int) -> list[int]:
+        """Classes computed from any of ``inputs`` on the way to ``output``, both ends left out, in order."""
+        starts = 0
+        for group in inputs:
+            starts |= 1 << group
+        inside = self.ancestors[output] & ~(1 << output) & ~starts
+        found = []
+        while inside:
+            low = inside & -inside
+            group = low.bit_length() - 1
+            inside ^= low
+            if self.ancestors[group] & starts:
+                found.append(group)
+        return found
+
+
+def _equal(first: Fingerprint, second: Fingerprint) -> bool:
+    """Whether two fingerprints are those of one sequence of elements."""
+    return (
+        first.size == second.size
+        and first.finite == second.finite
+        and first.minimum == second.minimum
+        and first.maximum == second.maximum
+        and abs(first.mean - second.mean) <= 1e-9 * (abs(first.mean) + first.rms)
+        and np.array_equal(first.probes, second.probes, equal_nan=True)
+    )

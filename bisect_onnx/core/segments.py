@@ -1,0 +1,88 @@
+"""Cut a graph at its paired values: each paired value ends a segment, fed by the nearest paired values above."""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping
+
+from bisect_onnx.core.graph import Graph, Node, ValueKind, captured_names
+
+__all__ = ["Segment", "depends_on", "frontiers", "segment_of"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Segment:
+    """The smallest piece that can be accused from outside."""
+
+    output: str
+    inputs: tuple[str, ...]  # paired values (and graph inputs) it reads, in order of first use
+    nodes: tuple[Node, ...]  # in topological order; the last one writes ``output``
+
+    @property
+    def interior(self) -> tuple[str, ...]:
+        """Values computed inside, without ``output``; outputs of one node stay in order."""
+        return tuple(name for node in self.nodes for name in node.real_outputs() if name != self.output)
+
+
+def reads(node: Node) -> tuple[str, ...]:
+    """Every value a node reads, also from inside its bodies, each once."""
+    return tuple(dict.fromkeys((*node.real_inputs(), *captured_names(node))))
+
+
+def frontiers(graph: Graph, cut: Collection[str]) -> dict[str, frozenset[str]]:
+    """For every activation, the nearest values of ``cut`` above it (itself not counted)."""
+    result: dict[str, frozenset[str]] = {}
+    for node in graph.nodes:
+        found: set[str] = set()
+        for name in reads(node):
+            if name in cut:
+                found.add(name)
+            elif name in result:
+                found |= result[name]
+        frozen = frozenset(found)
+        for name in node.real_outputs():
+            result[name] = frozen
+    return result
+
+
+def segment_of(graph: Graph, output: str, *, cut: Collection[str]) -> Segment:
+    """The segment that ends in ``output``. Nodes that depend on no input belong to it as well.
+
+    A constant-only ancestor (a Constant node, shape arithmetic above no cut) is left out of ``nodes``
+    unless it is the only one, because it reads nothing that could be right or wrong.
+    """
+    nodes: dict[int, Node] = {}
+    inputs: dict[str, None] = {}
+    producer = graph.producer(output)
+    stack = [] if producer is None else [producer]
+    while stack:
+        node = stack.pop()
+        if node.index in nodes:
+            continue
+        nodes[node.index] = node
+        for name in reads(node):
+            if name in cut:
+                inputs.setdefault(name)
+                continue
+            above = graph.producer(name)
+            if above is not None and graph.kind(name) is ValueKind.ACTIVATION:
+                stack.append(above)
+    ordered = tuple(nodes[index] for index in sorted(nodes))
+    order = {name: position for position, name in enumerate(_first_uses(ordered))}
+    return Segment(output=output, inputs=tuple(sorted(inputs, key=lambda name: order[name])), nodes=ordered)
+
+
+def _first_uses(nodes: Iterable[Node]) -> list[str]:
+    return list(dict.fromkeys(name for node in nodes for name in reads(node)))
+
+
+def depends_on(nodes: Iterable[Node], value: str) -> set[str]:
+    """Values computed from ``value`` by ``nodes`` (topological order), without ``value`` itself."""
+    below = {value}
+    for node in nodes:
+        if any(name in below for name in reads(node)):
+            below.update(node.real_outputs())
+    return below - {value}
+
+
+def node_order(graph: Graph) -> Mapping[str, int]:
+    """Position of each value's producer; inputs come first."""
+    return {name: node.index for node in graph.nodes for name in node.real_outputs()}

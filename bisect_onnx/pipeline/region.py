@@ -1,0 +1,98 @@
+"""A part of the candidate held against a reference capture, and what running it told."""
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+
+from bisect_onnx.align.reference_index import ReferenceIndex
+from bisect_onnx.core.alignment import Pair
+from bisect_onnx.core.compare import Array, Verdict
+from bisect_onnx.core.graph import Graph, ValueKind
+from bisect_onnx.core.segments import Segment, segment_of
+from bisect_onnx.core.tensor import Fingerprint, fingerprint
+from bisect_onnx.pipeline.judge import Judge, Judgement
+from bisect_onnx.pipeline.prober import Prober
+
+__all__ = ["Judged", "Region"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """A segment's result on the reference's inputs."""
+
+    segment: Segment
+    pair: Pair
+    judgement: Judgement
+
+    @property
+    def mismatch(self) -> bool:
+        return self.judgement.verdict is Verdict.MISMATCH
+
+
+class Region:
+    """The whole candidate, or one segment of it, with the reference values it is compared with.
+
+    ``entry`` are the pairs whose values are fed from the reference in every run: none for the whole
+    candidate (its inputs are the feeds), the segment's inputs for a segment.
+    """
+
+    def __init__(self, graph: Graph, index: ReferenceIndex, prober: Prober, *, entry: Mapping[str, Pair]) -> None:
+        self.graph = graph
+        self.index = index
+        self.prober = prober
+        self.entry = entry
+        self.exposable = [name for name in graph.activations() if graph.kind(name) is ValueKind.ACTIVATION]
+        self.plain: dict[str, Array] = prober.forced(self._entry_arrays(), self.exposable)
+        self.judge = Judge(prober.capture, self._shape_of)
+
+    def _entry_arrays(self) -> dict[str, Array]:
+        return {
+            name: self.prober.reference(pair.reference)
+            for name, pair in self.entry.items()
+            if self.graph.producer(name) is None and name not in self.prober.feeds
+        }
+
+    def _shape_of(self, name: str) -> tuple[int, ...] | None:
+        if name in self.plain:
+            return self.plain[name].shape
+        if name in self.prober.feeds:
+            return self.prober.feeds[name].shape
+        known = self.graph.values.get(name)
+        if known is None or known.shape is None or None in known.shape:
+            parameter = self.prober.candidate.parameters.get(name)
+            return None if parameter is None else parameter.shape
+        return tuple(size for size in known.shape if size is not None)
+
+    def partner(self, pair: Pair) -> Array:
+        """The reference's array for a paired candidate value, in the candidate's shape and dtype."""
+        like = self.plain.get(pair.candidate)
+        if like is None:
+            return self.prober.reference(pair.reference)
+        return self.prober.partner(pair, shape=like.shape, dtype=like.dtype)
+
+    def run(self, cuts: Collection[Pair], fetch: Sequence[str] | None = None) -> dict[str, Array]:
+        """Candidate values when each value in ``cuts`` is replaced by the reference's for its consumers."""
+        self.prober.preload(pair.reference for pair in cuts)
+        arrays = self._entry_arrays() | {pair.candidate: self.partner(pair) for pair in cuts}
+        return self.prober.forced(arrays, self.exposable if fetch is None else fetch)
+
+    def prints(self, values: Mapping[str, Array]) -> dict[str, Fingerprint]:
+        return {name: fingerprint(array) for name, array in values.items() if array.dtype.kind not in "OUS"}
+
+    def segment(self, output: str, pairs: Mapping[str, Pair]) -> Segment:
+        return segment_of(self.graph, output, cut=pairs.keys())
+
+    def judged(self, pair: Pair, pairs: Mapping[str, Pair], computed: Array) -> Judged:
+        """Judge the segment that ends in ``pair``, given its result on the reference's values of ``pairs``."""
+        segment = self.segment(pair.candidate, pairs)
+        judgement = self.judge.segment(
+            segment,
+            given=[pairs[name].reference for name in segment.inputs],
+            name=pair.reference,
+            reference=self._expected(pair, computed),
+            computed=computed,
+        )
+        return Judged(segment=segment, pair=pair, judgement=judgement)
+
+    def _expected(self, pair: Pair, computed: Array) -> Array:
+        array = self.prober.reference(pair.reference)
+        return array.reshape(computed.shape) if array.size == computed.size else array
