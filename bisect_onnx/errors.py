@@ -40,11 +40,15 @@ BisectOnnxError
 │   │   ├── SessionOptionValueError
 │   │   ├── OptimizationLevelError
 │   │   └── CustomOpsError                an operator library that does not load
-│   └── RecordingError                    recorded activations that cannot be used
+│   ├── RecordingError                    recorded activations that cannot be used
+│   ├── FeedsDoNotFitModuleError (under FeedsError)   arrays and forward arguments do not match
+│   └── UninitializedModuleError (under OpeningError) lazy parameters
 └── RuntimeTroubleError (3)               a runtime failed, or no answer was possible
     ├── ProviderNotGrantedError           asked for, and the session runs without it
     ├── ModelNotLoadedError               the runtime refuses the model
     ├── RuntimeFailedError                it failed in the middle of a run
+    ├── ReferenceFailedError              the reference's forward raised
+    ├── ReferenceNotRepeatableError       another pass made other values
     └── RuntimeNotInstalledError          the library of an adapter is missing
 """
 
@@ -454,7 +458,7 @@ class FeedDtypeError(FeedsError):
                 where=where,
                 expected=expected,
                 got=got,
-                next_step=f"cast it where you make it: {name}.astype({expected!r}); nothing is cast silently",
+                next_step=f"cast it where you make it, e.g. array.astype({expected!r}); nothing is cast silently",
             )
         )
 
@@ -726,5 +730,65 @@ class RecordingError(UsageError):
                 expected=expected,
                 got=got,
                 next_step=next_step,
+            )
+        )
+
+
+class FeedsDoNotFitModuleError(FeedsError):
+    """The arrays do not go into the forward call."""
+
+    def __init__(self, *, expected: Sequence[str], got: Sequence[str]) -> None:
+        super().__init__(
+            page(
+                "the inputs do not fit the reference's forward",
+                where="the reference module",
+                expected=", ".join(expected) or "no inputs",
+                got=", ".join(got) or "no inputs",
+                next_step="name the arrays as the forward's arguments, or give them as a tuple in call order",
+            )
+        )
+
+
+class UninitializedModuleError(OpeningError):
+    """The module has lazy parameters that its first run would create."""
+
+    def __init__(self, *, description: str, parameter: str) -> None:
+        super().__init__(
+            page(
+                "the reference has parameters that do not exist yet",
+                where=f"{description}, parameter {parameter!r}",
+                expected="a module whose parameters all have a shape",
+                got="a lazy parameter",
+                next_step="run the module once on an input, or load its weights, before handing it over",
+            )
+        )
+
+
+class ReferenceFailedError(RuntimeTroubleError):
+    """The reference's forward raised."""
+
+    def __init__(self, *, description: str, detail: str) -> None:
+        super().__init__(
+            page(
+                "the reference failed while it ran",
+                where=description,
+                expected="a run to the end",
+                got=detail,
+                next_step="run the module on these inputs yourself; shapes, dtypes and argument order are the usual causes",
+            )
+        )
+
+
+class ReferenceNotRepeatableError(RuntimeTroubleError):
+    """Another pass over the reference did not make the values of the first."""
+
+    def __init__(self, *, value: str, missing: int, wanted: int) -> None:
+        super().__init__(
+            page(
+                "the reference took another path when it was run again",
+                where=f"value {value!r}",
+                expected=f"{wanted} values made again",
+                got=f"{missing} of them missing",
+                next_step="make the forward repeat for equal inputs, or raise the memory limit so that one pass is enough",
             )
         )

@@ -60,29 +60,29 @@ def open_reference(ref: object, *, weights: Path | None = None, unsafe_load: boo
 
 
 def _open_object(value: object, *, weights: Path | None, unsafe_load: bool) -> OpenedReference:
-    from bisect_onnx.runtimes import torch_open
+    from bisect_onnx.runtimes import torch_factory
 
-    reference, model = torch_open.open_in_memory(value, weights=weights, unsafe_load=unsafe_load)
+    reference, model = torch_factory.open_in_memory(value, weights=weights, unsafe_load=unsafe_load)
     if model is None:
         return OpenedReference(reference=reference)
     return OpenedReference(
         reference=reference,
         module=model.module,
-        required_inputs=torch_open.required_inputs(model.module),
+        required_inputs=torch_factory.required_inputs(model.module),
         notes=model.notes,
     )
 
 
 def _open_factory(address: FactoryAddress, *, weights: Path | None, unsafe_load: bool) -> OpenedReference:
     found = load_attribute(address)  # before torch, so that a wrong path is told at once
-    from bisect_onnx.runtimes import torch_open
+    from bisect_onnx.runtimes import torch_factory
 
-    model = torch_open.build_module(found, weights=weights, unsafe_load=unsafe_load)
+    model = torch_factory.build_module(found, weights=weights, unsafe_load=unsafe_load)
     return OpenedReference(
-        reference=torch_open.eager(model.module, description=address.text),
+        reference=torch_factory.eager(model.module, description=address.text),
         example_inputs=model.example_inputs,
         module=model.module,
-        required_inputs=torch_open.required_inputs(model.module),
+        required_inputs=torch_factory.required_inputs(model.module),
         notes=model.notes,
     )
 

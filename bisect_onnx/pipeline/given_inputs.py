@@ -1,0 +1,98 @@
+"""Read FEEDS in any form a user gives them, from disk or from Python, into arrays of our own."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from bisect_onnx.core.feeds import Array, GivenFeeds
+from bisect_onnx.errors import FeedsFormatError, FeedsNeedPickleError, FeedsNotFoundError
+from bisect_onnx.readers import feeds_file
+
+__all__ = ["gather_feeds"]
+
+Leaf = Array | None
+
+
+def gather_feeds(inputs: object, *, source: str = "caller") -> GivenFeeds:
+    """Read feeds from a path (text or `Path`), or from tensors and arrays: one, a sequence, or a mapping.
+
+    Every array returned is a copy: what a run does to it, the caller's does not see.
+
+    Args:
+        inputs: What the user gave.
+        source: What the report calls inputs that were not read from disk.
+    """
+    if isinstance(inputs, str | Path):
+        return _read(Path(inputs))
+    return _from_python(inputs, source=source)
+
+
+def _read(path: Path) -> GivenFeeds:
+    if not path.exists():
+        raise FeedsNotFoundError(path=path)
+    if path.is_dir():
+        return feeds_file.read_backend_folder(path)
+    if path.suffix == ".npz":
+        return feeds_file.read_npz(path)
+    if path.suffix == ".npy":
+        return feeds_file.read_npy(path)
+    if path.suffix in {".pt", ".pth"}:
+        from bisect_onnx.runtimes.torch_tensors import load_tensors
+
+        return _from_python(load_tensors(path), source=path.name)
+    raise FeedsFormatError(
+        where=str(path),
+        got=f"a file whose suffix is {path.suffix!r}" if path.suffix else "a file without a suffix",
+        next_step="save the inputs with np.savez('feeds.npz', name=array)",
+    )
+
+
+def _from_python(inputs: object, *, source: str) -> GivenFeeds:
+    if isinstance(inputs, Mapping):
+        return GivenFeeds(source=source, named=dict(_named(inputs, source=source)))
+    if not isinstance(inputs, list | tuple):
+        return GivenFeeds(source=source, ordered=(_array(inputs, where=source),))
+    # The convention of torch.onnx.export: a mapping at the end holds what is passed by name.
+    named = dict(_named(inputs[-1], source=source)) if inputs and isinstance(inputs[-1], Mapping) else {}
+    positional = inputs[:-1] if inputs and isinstance(inputs[-1], Mapping) else inputs
+    ordered = tuple(
+        leaf for index, item in enumerate(positional) for leaf in _leaves(item, where=f"{source}, [{index}]")
+    )
+    return GivenFeeds(source=source, named=named, ordered=ordered)
+
+
+def _named(inputs: Mapping[object, object], *, source: str) -> Iterator[tuple[str, Array]]:
+    for name, value in inputs.items():
+        if value is None:  # as a call leaves an optional parameter at its default
+            continue
+        yield str(name), _array(value, where=f"{source}, {str(name)!r}")
+
+
+def _leaves(item: object, *, where: str) -> Iterator[Leaf]:
+    """Arrays inside nested sequences, in order, as exporters flatten them."""
+    if item is None:
+        yield None
+    elif isinstance(item, list | tuple):
+        for index, inner in enumerate(item):
+            yield from _leaves(inner, where=f"{where}[{index}]")
+    else:
+        yield _array(item, where=where)
+
+
+def _array(value: object, *, where: str) -> Array:
+    if isinstance(value, np.ndarray | np.generic | bool | int | float):
+        array = np.array(value)
+    elif hasattr(value, "detach"):  # a torch tensor, without importing torch to ask
+        from bisect_onnx.runtimes.torch_tensors import tensor_to_array
+
+        array = tensor_to_array(value, where=where)  # type: ignore[arg-type] # nothing else has detach
+    else:
+        raise FeedsFormatError(
+            where=where,
+            got=f"an object of type {type(value).__name__}",
+            next_step="convert it first, e.g. np.asarray(value, dtype=np.float32)",
+        )
+    if array.dtype.hasobject and not all(isinstance(item, str) for item in array.ravel()):
+        raise FeedsNeedPickleError(where=where, got="an array of Python objects")
+    return array

@@ -1,0 +1,203 @@
+"""From what the user said about inputs to arrays that both sides take, checked against the file's signature."""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bisect_onnx.core.feeds import Array, GivenFeeds, InputSignature
+from bisect_onnx.core.graph import Graph
+from bisect_onnx.core.report import InputRow
+from bisect_onnx.errors import FeedCountError, FeedNamesError, InputPairingError, ShapeOptionError
+from bisect_onnx.pipeline.given_inputs import gather_feeds
+from bisect_onnx.pipeline.input_check import check_feeds, reference_arrays
+from bisect_onnx.pipeline.input_pairing import InputPairing, pair_inputs
+from bisect_onnx.pipeline.opening import OpenedReference
+from bisect_onnx.pipeline.random_inputs import draw_inputs
+
+__all__ = ["Feeds", "resolve_feeds"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Feeds:
+    """Inputs for both sides; the arrays are copies that nobody else holds.
+
+    ``pairs`` says which of the reference's inputs each of the candidate's stands for. A reference with more
+    inputs than the file has them in ``reference`` only.
+    """
+
+    arrays: Mapping[str, Array]  # by the candidate's input name, in graph order
+    reference: Mapping[str, Array]  # by the reference's input name, in call order
+    pairs: Mapping[str, str]
+    rows: tuple[InputRow, ...]
+    notes: tuple[str, ...]
+
+
+def resolve_feeds(
+    inputs: object,
+    *,
+    signature: Sequence[InputSignature],
+    graph: Graph,
+    opened: OpenedReference,
+    seed: int = 0,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Feeds:
+    """Find a value for each input of both sides.
+
+    Args:
+        inputs: A path, tensors or arrays; None takes the factory's example inputs, or draws random ones.
+        signature: Inputs that the ONNX file declares.
+        graph: The ONNX file's graph, which tells the legal range of indices.
+        opened: The reference.
+        seed: Of the random inputs.
+        shapes: ``--shape``: sizes of random inputs by name. With them the factory's examples are not used.
+
+    Raises:
+        FeedsError: The inputs do not fit.
+    """
+    names = [declared.name for declared in signature]
+    pairing = pair_inputs(names, opened.reference.input_names, required=opened.required_inputs)
+    given = _given(inputs, signature=signature, graph=graph, opened=opened, seed=seed, shapes=shapes or {})
+    arrays, extra = _by_candidate_name(given, names=names, pairing=pairing)
+    _require_reference_only(pairing, extra, opened=opened, given=given, names=names)
+    checked, notes = check_feeds(
+        arrays, signature=signature, source=given.source, parameters=opened.reference.parameters
+    )
+    reference = reference_arrays(checked, pairs=pairing.pairs, parameters=opened.reference.parameters) | extra
+    order = [*opened.reference.input_names, *pairing.pairs.values()]
+    return Feeds(
+        arrays=checked,
+        reference={name: reference[name] for name in dict.fromkeys(order) if name in reference},
+        pairs=pairing.pairs,
+        rows=tuple(_row(name, array, source=given.source) for name, array in (checked | extra).items()),
+        notes=(*pairing.notes, *notes),
+    )
+
+
+def _given(
+    inputs: object,
+    *,
+    signature: Sequence[InputSignature],
+    graph: Graph,
+    opened: OpenedReference,
+    seed: int,
+    shapes: Mapping[str, tuple[int, ...]],
+) -> GivenFeeds:
+    if inputs is not None:
+        if shapes:
+            raise ShapeOptionError(
+                name=next(iter(shapes)),
+                expected="no --inputs: shapes are for random inputs",
+                got="feeds, which have shapes of their own",
+                next_step="leave out --shape or --inputs",
+            )
+        return gather_feeds(inputs)
+    if opened.example_inputs is not None and not shapes:
+        return gather_feeds(opened.example_inputs, source="factory")
+    drawn = draw_inputs(signature, graph=graph, seed=seed, shapes=shapes)
+    return GivenFeeds(source=f"random (seed {seed})", named=drawn)
+
+
+def _by_candidate_name(
+    given: GivenFeeds, *, names: Sequence[str], pairing: InputPairing
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Arrays by the candidate's names, and those that only the reference takes by the reference's."""
+    from_reference = {pairing.pairs[name]: name for name in names}
+    positions = _positions(given, names=names, pairing=pairing)
+    placed = zip(positions, given.ordered, strict=False)
+    named = {**given.named, **{name: array for name, array in placed if array is not None}}
+    arrays: dict[str, Array] = {}
+    extra: dict[str, Array] = {}
+    unknown = []
+    for key, array in named.items():
+        if key in names:
+            arrays[key] = array
+        elif key in from_reference:
+            arrays.setdefault(from_reference[key], array)
+        elif key in pairing.reference_only:
+            extra[key] = array
+        else:
+            unknown.append(key)
+    missing = [name for name in names if name not in arrays]
+    if missing or unknown:
+        raise FeedNamesError(
+            where=given.source,
+            signature=names,
+            missing=missing,
+            extra=unknown,
+            guesses=_guesses(missing, unknown),
+        )
+    return {name: arrays[name] for name in names}, extra
+
+
+def _positions(given: GivenFeeds, *, names: Sequence[str], pairing: InputPairing) -> Sequence[str]:
+    """The input that each entry of an ordered feed stands for."""
+    if not given.ordered:
+        return ()
+    free = [name for name in names if name not in given.named and pairing.pairs[name] not in given.named]
+    call_order = [name for name in pairing.call_order if name not in given.named]
+    count = len(given.ordered)
+    if given.in_graph_order and count == len(free):
+        return free
+    # A tuple means what it means in a call of the reference, which may leave out defaults at its end.
+    if len(free) <= count <= len(call_order):
+        return call_order
+    if count == len(free):
+        return free
+    raise FeedCountError(where=given.source, signature=names, count=count)
+
+
+def _guesses(missing: Sequence[str], unknown: Sequence[str]) -> list[tuple[str, str]]:
+    """Which unknown name may mean which missing input: the nearest, or the only one left."""
+    left = list(missing)
+    found = []
+    for name in unknown:
+        near = difflib.get_close_matches(name, left, n=1)
+        if not near and len(unknown) == len(missing) == 1:
+            near = list(missing)
+        if near:
+            found.append((name, near[0]))
+            left.remove(near[0])
+    return found
+
+
+def _require_reference_only(
+    pairing: InputPairing,
+    extra: Mapping[str, Array],
+    *,
+    opened: OpenedReference,
+    given: GivenFeeds,
+    names: Sequence[str],
+) -> None:
+    """Inputs that the file lost (an exporter drops the unused) still need a value on the reference's side."""
+    lacking = [
+        name
+        for name in pairing.reference_only
+        if name not in extra and opened.required_inputs is not None and name in opened.required_inputs
+    ]
+    if lacking:
+        raise InputPairingError(
+            where=given.source,
+            candidate=names,
+            reference=opened.reference.input_names,
+            problem=f"the file has no input for the reference's {', '.join(map(repr, lacking))}",
+            next_step=f"give a value for it in the feeds, named {lacking[0]!r}",
+        )
+
+
+def _row(name: str, array: Array, *, source: str) -> InputRow:
+    return InputRow(name=name, shape=array.shape, dtype=_dtype_name(array), range=_range(array), source=source)
+
+
+def _dtype_name(array: Array) -> str:
+    return "string" if array.dtype.kind in "OUS" else str(array.dtype)
+
+
+def _range(array: Array) -> tuple[float, float] | None:
+    """Least and greatest element, NaN left out; None where order has no meaning."""
+    if array.dtype.kind in "OUSc" or not array.size:
+        return None
+    wide = array.astype(np.float64)
+    numbers = wide[~np.isnan(wide)]
+    return (float(numbers.min()), float(numbers.max())) if numbers.size else (float("nan"), float("nan"))
