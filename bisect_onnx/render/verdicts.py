@@ -1,0 +1,141 @@
+"""The verdict line: one sentence for each status, with the figure that decided it."""
+
+from bisect_onnx.core.compare import Verdict
+from bisect_onnx.core.report import Culprit, OutputRow, Report, Stage, Status
+from bisect_onnx.render import rows
+from bisect_onnx.render.names import safe
+from bisect_onnx.render.tree import node_place
+
+__all__ = ["SYMBOLS", "sentence", "stage_words", "title"]
+
+SYMBOLS = {
+    Status.PARITY: ("✓", "+"),
+    Status.LOCATED: ("✗", "X"),
+    Status.SUSPECTED: ("?", "?"),
+    Status.ACCUMULATION: ("≈", "~"),
+    Status.HARNESS: ("!", "!"),
+    Status.INCONCLUSIVE: ("?", "?"),
+    Status.LOAD_FAILED: ("✗", "X"),
+}
+
+STAGE_WORDS = {
+    Stage.EXPORT: "in the export",
+    Stage.WEIGHTS: "in the weights",
+    Stage.OPTIMIZER: "in ONNX Runtime's optimiser",
+    Stage.PROVIDER: "on the execution provider",
+    Stage.PRECISION: "by the lower precision",
+    Stage.HARNESS: "in the way the two sides were compared",
+}
+
+
+def title(status: Status) -> str:
+    """The status as a word: "LOAD FAILED"."""
+    return status.value.replace("_", " ").upper()
+
+
+def stage_words(stage: Stage) -> str:
+    return STAGE_WORDS[stage]
+
+
+def sentence(report: Report) -> str:
+    """What was found, in one sentence without the status word; names are escaped, nothing is cut."""
+    build = {
+        Status.PARITY: _parity,
+        Status.LOCATED: _located,
+        Status.SUSPECTED: _suspected,
+        Status.ACCUMULATION: _accumulation,
+        Status.HARNESS: _harness,
+        Status.INCONCLUSIVE: _inconclusive,
+        Status.LOAD_FAILED: _load_failed,
+    }[report.status]
+    return build(report)
+
+
+def _parity(report: Report) -> str:
+    total = len(report.outputs)
+    agree = {0: "the outputs agree", 1: "the output agrees"}.get(total, f"all {total} outputs agree")
+    worst = _worst_output(report)
+    text = f"{agree} with the reference"
+    if worst is None or worst.error is None:
+        return text
+    if worst.error.max_abs == 0:
+        return f"{text}, bit for bit"
+    text += f"; worst error {rows.precise(worst.error.scaled)}"
+    if total > 1:
+        text += f" at {safe(worst.name)}"
+    return text if worst.threshold is None else f"{text}, allowed {rows.precise(worst.threshold)}"
+
+
+def _located(report: Report) -> str:
+    culprit = report.culprit
+    if culprit is None:
+        if report.optimizers:
+            return f"the error is born in the optimiser {safe(', '.join(report.optimizers))}"
+        return _because("the error was located", report.summary)
+    more = len(report.culprits) - 1
+    text = f"{_accused(culprit)} introduces the error{_figures(culprit)}"
+    return text + (f"; {rows.count(more, 'more culprit')} below" if more else "")
+
+
+def _suspected(report: Report) -> str:
+    if len(report.culprits) == 1:
+        return f"{_accused(report.culprits[0])} is the likely source of the error, but that is not proven"
+    if report.culprits:
+        names = ", ".join(safe(node_place(culprit)) for culprit in report.culprits)
+        return f"the error comes from one of {len(report.culprits)} nodes, and they could not be told apart: {names}"
+    return _because("the source of the error is suspected, not proven", report.summary)
+
+
+def _accumulation(report: Report) -> str:
+    worst = _worst_output(report)
+    source = "the lower precision" if report.stage is Stage.PRECISION else "rounding"
+    text = f"no single culprit: every node is within its noise floor, and {source} adds up"
+    if worst is None or worst.error is None:
+        return text
+    allowed = "" if worst.threshold is None else f" (allowed {rows.precise(worst.threshold)})"
+    return f"{text} to {rows.precise(worst.error.scaled)} at {safe(worst.name)}{allowed}"
+
+
+def _harness(report: Report) -> str:
+    return _because("the graphs agree, but the comparison was set up wrongly", report.summary)
+
+
+def _inconclusive(report: Report) -> str:
+    return _because("no answer", report.summary)
+
+
+def _load_failed(report: Report) -> str:
+    culprit = report.culprit
+    blamed = "" if culprit is None else f", because of {_accused(culprit)}"
+    return _because(f"the runtime cannot load the model{blamed}", report.summary)
+
+
+def _because(start: str, summary: str) -> str:
+    reason = safe(" ".join(summary.split()))
+    return f"{start}: {reason}" if reason else start
+
+
+def _accused(culprit: Culprit) -> str:
+    place = f" in {safe(culprit.module)}" if culprit.module else ""
+    return f"{safe(node_place(culprit))} ({safe(culprit.op_type)}){place}"
+
+
+def _figures(culprit: Culprit) -> str:
+    introduced = culprit.error.introduced
+    if introduced is None or introduced.scaled is None:
+        return ""
+    beyond = rows.factor(introduced.scaled, culprit.threshold)
+    return f" ({rows.precise(introduced.scaled)}" + (f", {beyond} its threshold)" if beyond else ")")
+
+
+def _worst_output(report: Report) -> OutputRow | None:
+    """The output that is furthest beyond (or nearest to) its threshold; the first of equals."""
+
+    def rank(row: OutputRow) -> tuple[bool, float]:
+        scaled = row.error.scaled if row.error is not None else None
+        if scaled is None:
+            return (row.verdict is Verdict.MISMATCH, -1.0)
+        ratio = scaled / row.threshold if row.threshold else scaled
+        return (row.verdict is Verdict.MISMATCH, ratio if ratio == ratio else float("inf"))
+
+    return max(report.outputs, key=rank, default=None)
