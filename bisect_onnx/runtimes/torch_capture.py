@@ -1,0 +1,69 @@
+"""One opened-up run of a PyTorch model: its graph, its fingerprints, and its arrays on demand."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from bisect_onnx.core.graph import Graph
+from bisect_onnx.core.tensor import Fingerprint
+from bisect_onnx.errors import ReferenceNotRepeatableError
+from bisect_onnx.runtimes.torch_arrays import Array, to_numpy
+from bisect_onnx.runtimes.torch_tape import ModuleCall, Tape
+from bisect_onnx.runtimes.torch_vault import Fingerprints, Vault
+
+__all__ = ["TorchCapture"]
+
+
+class TorchCapture:
+    """See `bisect_onnx.runtimes.base.Capture`."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        tape: Tape,
+        vault: Vault,
+        repeat: Callable[[frozenset[str]], Mapping[str, torch.Tensor]],
+    ) -> None:
+        """Wrap a finished recording.
+
+        Args:
+            name: Name of the graph.
+            tape: The calls.
+            vault: The values that were kept.
+            repeat: Runs the model again and returns the named values.
+        """
+        self._tape = tape
+        self._vault = vault
+        self._repeat = repeat
+        self.graph: Graph = tape.graph(name)
+        self.fingerprints: Mapping[str, Fingerprint] = Fingerprints(vault)
+        self.modules: tuple[ModuleCall, ...] = tuple(tape.modules)
+
+    def fetch(self, names: Sequence[str]) -> dict[str, Array]:
+        """See `Capture.fetch`."""
+        return {name: to_numpy(tensor) for name, tensor in self.tensors(names).items()}
+
+    def tensors(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        """The recorded values themselves, not to be written to."""
+        missing = frozenset(names) - self._vault.kept.keys()
+        unknown = sorted(missing - self._tape.values.keys())
+        if unknown:
+            raise KeyError(f"no value of this capture is called {unknown[0]!r}")
+        repeated = self._repeat(missing) if missing else {}
+        lost = sorted(missing - repeated.keys())
+        if lost:
+            raise ReferenceNotRepeatableError(value=lost[0], missing=len(lost), wanted=len(missing))
+        return {name: self._vault.kept[name] if name in self._vault.kept else repeated[name] for name in names}
+
+    def exact(self, fetch: Sequence[str], *, given: Sequence[str] | None, seed: int | None) -> dict[str, Array]:
+        """See `Capture.exact`."""
+        from bisect_onnx.runtimes.torch_exact import ExactRun
+
+        return ExactRun(self._tape, self.tensors, seed=seed).values(fetch, given=given)
+
+    def open_up(self, fetch: Sequence[str], *, given: Sequence[str]) -> "TorchCapture":
+        """See `Capture.open_up`."""
+        from bisect_onnx.runtimes.torch_open import open_up
+
+        return open_up(self._tape, self.tensors, fetch=fetch, given=given)

@@ -1,0 +1,232 @@
+"""The dispatch mode that writes every ATen call of a run onto a tape."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bisect_onnx.core.graph import ValueKind
+from bisect_onnx.runtimes.torch_arrays import holds_array
+from bisect_onnx.runtimes.torch_modules import ModuleStack
+from bisect_onnx.runtimes.torch_schema import SchemaPlan, plan_of
+from bisect_onnx.runtimes.torch_sources import SourceFinder
+from bisect_onnx.runtimes.torch_storage import Holder, Storages, geometry_of
+from bisect_onnx.runtimes.torch_structure import tensors_in
+from bisect_onnx.runtimes.torch_tape import Call, ModuleCall, Rebuild, Recorded, Ref, Tape, map_tensors
+from bisect_onnx.runtimes.torch_vault import Vault
+
+__all__ = ["Recorder"]
+
+
+class Recorder(TorchDispatchMode):
+    """Records calls while active; one recorder serves one run."""
+
+    # Control-flow operators reach the handler, which runs them with their bodies recorded.
+    supports_higher_order_operators = True
+
+    def __init__(
+        self, *, vault: Vault, modules: ModuleStack, name_constant: Callable[[torch.Tensor], str | None]
+    ) -> None:
+        super().__init__()
+        self.tape = Tape()
+        self.vault = vault
+        self._modules = modules
+        self._name_constant = name_constant
+        self._storages = Storages()
+        self._sources = SourceFinder()
+        self._plans: dict[Any, SchemaPlan] = {}
+        self._constants = 0
+        self._recent: list[torch.Tensor] = []
+        self._before_write: list[Callable[[torch.Tensor], None]] = []
+
+    def register(self, tensor: torch.Tensor, name: str, *, kind: ValueKind) -> None:
+        """Introduce a value that exists before the run."""
+        self._add_value(name, tensor, kind)
+        holder = self._storages.hold(tensor, name)
+        self.vault.mark_lasting(holder.log.key)
+
+    def watch_writes(self, listener: Callable[[torch.Tensor], None]) -> None:
+        """Call ``listener`` with each tensor that is about to be written."""
+        self._before_write.append(listener)
+
+    def read(self, tensor: torch.Tensor) -> str:
+        """The name of the value that ``tensor`` holds now."""
+        holder = self._storages.holder(tensor)
+        if holder is None:
+            holder = self._adopt(tensor)
+        if holder.epoch != holder.log.epoch:
+            self._refresh(holder, tensor)
+        return holder.name
+
+    def read_all(self, tree: object) -> tuple[str, ...]:
+        return tuple(self.read(tensor) for tensor in tensors_in(tree))
+
+    def end_module(self, call: ModuleCall, args: Any, result: Any) -> None:
+        """Note what a module took and returned."""
+        with torch._C._DisableTorchDispatch():
+            inputs, outputs = self.read_all(args), self.read_all(result)
+        self.tape.modules.append(dataclasses.replace(call, inputs=inputs, outputs=outputs))
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        keywords = dict(kwargs or {})
+        if not isinstance(func, torch._ops.OpOverload):
+            return self._run_higher_order(func, args, keywords)
+        plan = self._plans.get(func)
+        if plan is None:
+            plan = self._plans[func] = plan_of(func)
+        refs = functools.partial(map_tensors, change=lambda tensor: Ref(self.read(tensor)), kind=torch.Tensor)
+        recorded_args = refs(args)
+        recorded_kwargs = {name: refs(value) for name, value in keywords.items()}
+        written = [
+            tensor
+            for argument in plan.written_by(args, keywords)
+            for tensor in tensors_in(argument.pick(args, keywords)[1])
+        ]
+        for tensor in written:
+            self._announce_write(tensor)
+        result = func(*args, **keywords)
+        results = list(tensors_in(result))
+        if results or written:
+            self._record(func, plan, recorded_args, recorded_kwargs, results, written)
+        return result
+
+    def _record(
+        self,
+        func: Any,
+        plan: SchemaPlan,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        results: list[torch.Tensor],
+        written: list[torch.Tensor],
+    ) -> None:
+        index = len(self.tape.calls)
+        module = self._modules.current()
+        label = module.label if module is not None else ""
+        name = f"{label}/{plan.op_type}#{index}" if label else f"{plan.op_type}#{index}"
+        made = list({id(tensor): tensor for tensor in (*results, *written)}.values())
+        # torch calls `detach` on what a factory returns when somebody else holds it too. Holding the latest
+        # results always, not only when they are kept, makes equal runs record equal calls.
+        self._recent = made
+        names = (name,) if len(made) == 1 else tuple(f"{name}:{k}" for k in range(len(made)))
+        by_identity = dict(zip(map(id, made), names, strict=True))
+        call = Call(
+            index=index,
+            name=name,
+            func=func,
+            plan=plan,
+            args=args,
+            kwargs=kwargs,
+            outputs=names,
+            written=tuple(by_identity[id(tensor)] for tensor in written),
+            module=module,
+            source=self._sources.current(),
+        )
+        kind = self._kind_of(call)
+        self.tape.calls.append(call)
+        if not plan.moves_only_metadata:
+            self._log_writes(call, written, by_identity)
+        for tensor, value in zip(made, names, strict=True):
+            self._add_value(value, tensor, kind)
+            self._storages.hold(tensor, value)
+
+    def _kind_of(self, call: Call) -> ValueKind:
+        kinds = {self.tape.values[name].kind for name in call.reads()}
+        if call.plan.shape_only and not call.plan.written:
+            return ValueKind.CONSTANT
+        if kinds & {ValueKind.INPUT, ValueKind.ACTIVATION}:
+            return ValueKind.ACTIVATION
+        if call.plan.is_view and kinds == {ValueKind.PARAMETER}:
+            return ValueKind.PARAMETER
+        return ValueKind.CONSTANT
+
+    def _log_writes(self, call: Call, written: list[torch.Tensor], names: Mapping[int, str]) -> None:
+        for tensor in written:
+            self._storages.log_write(tensor, call=call, name=names[id(tensor)])
+
+    def _announce_write(self, tensor: torch.Tensor) -> None:
+        self.vault.before_write(self._storages.log(tensor).key, geometry_of(tensor))
+        for listener in self._before_write:
+            listener(tensor)
+
+    def _refresh(self, holder: Holder, tensor: torch.Tensor) -> None:
+        """Give the tensor a new value when a write through another tensor changed it since it was last read."""
+        missed = holder.missed_writes()
+        holder.epoch = holder.log.epoch
+        if not missed:
+            return
+        last = missed[-1]
+        if last.geometry == holder.geometry and last.dtype is holder.dtype:
+            holder.name = last.name  # another tensor object for exactly the written elements
+            return
+        name = f"{last.call.name}~{len(last.call.rebuilds)}"
+        sources = (holder.name, *(write.name for write in missed))
+        last.call.rebuilds.append(Rebuild(name=name, old=holder.name, written=tuple(write.name for write in missed)))
+        kinds = {self.tape.values[source].kind for source in sources}
+        active = bool(kinds & {ValueKind.INPUT, ValueKind.ACTIVATION})
+        self._add_value(name, tensor, ValueKind.ACTIVATION if active else ValueKind.CONSTANT)
+        holder.name = name
+
+    def _adopt(self, tensor: torch.Tensor) -> Holder:
+        """Name a tensor that no recorded call made: an alias, an attribute of a module, a literal."""
+        log = self._storages.log(tensor)
+        geometry = geometry_of(tensor)
+        relatives = [holder for holder in self._storages.living(log) if holder.dtype is tensor.dtype]
+        for relative in relatives:
+            if relative.geometry == geometry:
+                holder = self._storages.hold(tensor, relative.name)
+                holder.epoch = relative.epoch
+                return holder
+        if relatives:
+            return self._adopt_view(tensor, relatives)
+        name = self._name_constant(tensor)
+        kind = ValueKind.PARAMETER
+        if name is None or name in self.tape.values:
+            name, kind = f"constant#{self._constants}", ValueKind.CONSTANT
+            self._constants += 1
+        self.register(tensor, name, kind=kind)
+        holder = self._storages.holder(tensor)
+        assert holder is not None
+        return holder
+
+    def _adopt_view(self, tensor: torch.Tensor, relatives: list[Holder]) -> Holder:
+        """A view made where no dispatch mode sees it (`.data`, a view taken before the run) of a known tensor."""
+        widest = max(relatives, key=lambda holder: holder.geometry.extent()[1] - holder.geometry.extent()[0])
+        known = widest.alive()
+        geometry = geometry_of(tensor)
+        base = widest.name if known is None else self.read(known)
+        func = torch.ops.aten.as_strided.default
+        arguments = (Ref(base), list(geometry.shape), list(geometry.stride), geometry.offset)
+        self._record(func, plan_of(func), arguments, {}, [tensor], [])
+        holder = self._storages.holder(tensor)
+        assert holder is not None
+        return holder
+
+    def _add_value(self, name: str, tensor: torch.Tensor, kind: ValueKind) -> None:
+        value = Recorded(
+            name=name,
+            kind=kind,
+            dtype=tensor.dtype,
+            geometry=geometry_of(tensor),
+            device=tensor.device,
+            plain=holds_array(tensor),
+        )
+        self.tape.values[name] = value
+        if value.plain:
+            self.vault.offer(value, tensor, storage=self._storages.log(tensor).key)
+
+    def _run_higher_order(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a control-flow operator so that the branch or body it picks is recorded call by call."""
+        if func is torch.ops.higher_order.cond:
+            predicate, when_true, when_false, operands = args
+            taken = when_true if bool(predicate) else when_false
+            with self:
+                return taken(*operands)
+        if func.name() in ("wrap_with_set_grad_enabled", "wrap_with_autocast"):
+            with self:
+                return func(*args, **kwargs)
+        return func(*args, **kwargs)

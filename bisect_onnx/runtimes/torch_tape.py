@@ -1,0 +1,176 @@
+"""What one opened-up run recorded: calls, and the values that they read, made and wrote."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from bisect_onnx.core.graph import Graph, Node, Source, Value, ValueKind
+from bisect_onnx.runtimes.torch_arrays import dtype_name
+from bisect_onnx.runtimes.torch_schema import SchemaPlan, plain_attribute
+
+__all__ = ["Call", "Geometry", "ModuleCall", "Rebuild", "Recorded", "Ref", "Tape", "map_tensors"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ref:
+    """Stands for a tensor in recorded arguments."""
+
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Geometry:
+    """Which elements of a storage a tensor shows."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+    def extent(self) -> tuple[int, int]:
+        """First element, and one past the last; (0, 0) when empty."""
+        if 0 in self.shape:
+            return 0, 0
+        last = self.offset + sum((size - 1) * step for size, step in zip(self.shape, self.stride, strict=True))
+        return self.offset, last + 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Recorded:
+    """A value as it was when it was made."""
+
+    name: str
+    kind: ValueKind
+    dtype: torch.dtype
+    geometry: Geometry
+    device: torch.device
+    plain: bool  # False for sparse, nested and quantised tensors, whose elements are not kept
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Rebuild:
+    """A tensor that an in-place call changed through another tensor of the same storage.
+
+    The new value is ``old`` with the elements of each written value put over it, in order.
+    """
+
+    name: str
+    old: str
+    written: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class ModuleCall:
+    """One call of a module; ``number`` counts the calls of that module, from 1."""
+
+    path: str
+    class_name: str
+    number: int
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return self.path if self.number == 1 else f"{self.path}@{self.number}"
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class Call:
+    """One ATen call. ``rebuilds`` grows while later calls read what this one changed."""
+
+    index: int
+    name: str
+    func: Any
+    plan: SchemaPlan
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    outputs: tuple[str, ...]  # results in order, then the written tensors that are not results
+    written: tuple[str, ...]  # new value of each written argument, in schema order
+    module: ModuleCall | None
+    source: Source | None
+    rebuilds: list[Rebuild] = dataclasses.field(default_factory=list)
+
+    def reads(self) -> Iterator[str]:
+        """Names of the values that the call itself reads, repeated where read twice."""
+        for tree in (self.args, tuple(self.kwargs.values())):
+            yield from _refs(tree)
+
+
+@dataclasses.dataclass(kw_only=True)
+class Tape:
+    """Every call of one run in order, and every value by name."""
+
+    calls: list[Call] = dataclasses.field(default_factory=list)
+    values: dict[str, Recorded] = dataclasses.field(default_factory=dict)
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    modules: list[ModuleCall] = dataclasses.field(default_factory=list)
+
+    def graph(self, name: str) -> Graph:
+        return Graph(
+            name=name,
+            inputs=self.inputs,
+            outputs=self.outputs,
+            nodes=tuple(node_of(call) for call in self.calls),
+            values={value.name: _value_of(value) for value in self.values.values()},
+        )
+
+
+def map_tensors(tree: Any, change: Callable[[Any], Any], *, kind: type) -> Any:
+    """Copy nested lists and tuples with each leaf of type ``kind`` replaced."""
+    if isinstance(tree, kind):
+        return change(tree)
+    if isinstance(tree, list):
+        return [map_tensors(item, change, kind=kind) for item in tree]
+    if isinstance(tree, tuple):
+        return tuple(map_tensors(item, change, kind=kind) for item in tree)
+    return tree
+
+
+def _refs(tree: object) -> Iterator[str]:
+    if isinstance(tree, Ref):
+        yield tree.name
+    elif isinstance(tree, list | tuple):
+        for item in tree:
+            yield from _refs(item)
+
+
+def _value_of(value: Recorded) -> Value:
+    return Value(name=value.name, kind=value.kind, dtype=dtype_name(value.dtype), shape=value.geometry.shape)
+
+
+def node_of(call: Call) -> Node:
+    """The call as a graph node: tensors as inputs, everything else as attributes under its schema name."""
+    inputs: list[str] = []
+    attributes: dict[str, object] = {}
+    for argument in call.plan.arguments:
+        given, value = argument.pick(call.args, call.kwargs)
+        if argument.is_tensor:
+            _sort_tensor_argument(argument.name, value, inputs, attributes)
+        elif given or argument.has_default:
+            if value is not None:
+                attributes[argument.name] = plain_attribute(value)
+    for rebuild in call.rebuilds:
+        inputs += [rebuild.old, *(name for name in rebuild.written if name not in call.outputs)]
+    return Node(
+        index=call.index,
+        name=call.name,
+        op_type=call.plan.op_type,
+        inputs=tuple(inputs),
+        outputs=(*call.outputs, *(rebuild.name for rebuild in call.rebuilds)),
+        attributes=attributes,
+        module=None if call.module is None else call.module.path,
+        module_class=None if call.module is None else call.module.class_name,
+        torch_op=str(call.func),
+        source=call.source,
+    )
+
+
+def _sort_tensor_argument(name: str, value: object, inputs: list[str], attributes: dict[str, object]) -> None:
+    items: Sequence[object] = value if isinstance(value, list | tuple) else (value,)
+    for item in items:
+        inputs.append(item.name if isinstance(item, Ref) else "")
+    plain = [item for item in items if item is not None and not isinstance(item, Ref)]
+    if plain:  # a Python number where the schema wants a tensor: `x * 2`
+        attributes[name] = plain_attribute(value if len(plain) == len(items) else tuple(plain))
