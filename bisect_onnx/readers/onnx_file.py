@@ -1,0 +1,112 @@
+"""Read an ONNX file: its graph, its metadata and, when asked for, its numbers. Nothing is executed."""
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from bisect_onnx.core.graph import Graph
+from bisect_onnx.errors import ModelNotFoundError, NotAnOnnxFileError
+from bisect_onnx.readers.onnx_graph import build_graph, constant_tensors
+from bisect_onnx.readers.onnx_tensors import Slim, TensorMap, check_external, each_tensor, slim
+
+__all__ = ["OnnxFile", "read"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class OnnxFile:
+    """An ONNX model on disk.
+
+    ``proto`` is the file as parsed, external data not loaded. ``initializers`` gives arrays on demand, of
+    the initializers and of Constant nodes. ``slim`` is the model without the bytes of its large tensors.
+    """
+
+    path: Path
+    graph: Graph
+    proto: onnx.ModelProto
+    opsets: Mapping[str, int]
+    producer: str
+    initializers: TensorMap
+    slim: Slim
+
+
+def read(path: str | Path) -> OnnxFile:
+    """Open ``path`` without copying a weight.
+
+    Raises:
+        ModelNotFoundError: No file there.
+        NotAnOnnxFileError: The bytes are no ONNX model.
+        ExternalDataError: The file with the weights is missing or too short.
+    """
+    path = Path(path)
+    proto = _parse(path)
+    for tensor in each_tensor(proto.graph):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            check_external(tensor, folder=path.parent, model=path)
+    opsets = {_domain(entry.domain): entry.version for entry in proto.opset_import}
+    reduced = slim(proto)
+    tensors = {tensor.name: tensor for tensor in proto.graph.initializer}
+    sparse = {tensor.values.name: tensor for tensor in proto.graph.sparse_initializer}
+    return OnnxFile(
+        path=path,
+        graph=build_graph(proto, inferred=_inferred(reduced.proto), opset=opsets.get("", 1)),
+        proto=proto,
+        opsets=opsets,
+        producer=f"{proto.producer_name} {proto.producer_version}".strip(),
+        initializers=TensorMap({**constant_tensors(proto.graph.node), **tensors, **sparse}, model=path),
+        slim=reduced,
+    )
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _inferred(model: onnx.ModelProto) -> onnx.GraphProto:
+    """The graph with as many types as shape inference can tell; a failure only means fewer."""
+    try:
+        return onnx.shape_inference.infer_shapes(model, strict_mode=False, data_prop=True).graph
+    except (onnx.shape_inference.InferenceError, DecodeError, RuntimeError, ValueError) as error:
+        logger.info("no shape inference: %s", error)
+        return model.graph
+
+
+# First bytes of files that people take for ONNX files, and what to do with them instead.
+FOREIGN = (
+    (b"PK\x03\x04", "a zip archive, as torch.save and torch.export.save write", "export it with torch.onnx.export"),
+    (b"\x80\x02", "a Python pickle, as old torch.save writes", "export it with torch.onnx.export"),
+    (b"\x89HDF", "an HDF5 file, as Keras writes", "convert it with tf2onnx"),
+    (b"version https://git-lfs", "a Git LFS pointer, not the model", "fetch the model with: git lfs pull"),
+    (b"ORTM", "an ORT-format model", "use the .onnx file it was made from"),
+)
+AGAIN = "export or copy the file again"
+
+
+def _parse(path: Path) -> onnx.ModelProto:
+    if path.is_dir():
+        raise ModelNotFoundError(path=path, got="a folder")
+    if not path.exists():
+        raise ModelNotFoundError(path=path, got="no such file")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise NotAnOnnxFileError(path=path, got=error.strerror or str(error), next_step="check its permissions") from error
+    if not data:
+        raise NotAnOnnxFileError(path=path, got="an empty file", next_step=AGAIN)
+    for magic, what, next_step in FOREIGN:
+        # ORT-format files carry their mark behind a four-byte offset.
+        if data.startswith(magic) or (magic == b"ORTM" and data[4:8] == magic):
+            raise NotAnOnnxFileError(path=path, got=what, next_step=next_step)
+    try:
+        model = onnx.ModelProto.FromString(data)
+    except DecodeError as error:
+        got = f"{len(data)} bytes that do not parse (cut short, or another format)"
+        raise NotAnOnnxFileError(path=path, got=got, next_step=AGAIN) from error
+    if not model.graph.node and not model.graph.output:
+        raise NotAnOnnxFileError(path=path, got="a message without a graph", next_step=AGAIN)
+    return model
