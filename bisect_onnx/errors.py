@@ -42,7 +42,8 @@ BisectOnnxError
 │   │   └── CustomOpsError                an operator library that does not load
 │   ├── RecordingError                    recorded activations that cannot be used
 │   ├── FeedsDoNotFitModuleError (under FeedsError)   arrays and forward arguments do not match
-│   └── UninitializedModuleError (under OpeningError) lazy parameters
+│   ├── UninitializedModuleError (under OpeningError) lazy parameters
+│   └── OutputPathError                   a file of ours cannot go where it was asked to
 └── RuntimeTroubleError (3)               a runtime failed, or no answer was possible
     ├── ProviderNotGrantedError           asked for, and the session runs without it
     ├── ModelNotLoadedError               the runtime refuses the model
@@ -790,5 +791,23 @@ class ReferenceNotRepeatableError(RuntimeTroubleError):
                 expected=f"{wanted} values made again",
                 got=f"{missing} of them missing",
                 next_step="make the forward repeat for equal inputs, or raise the memory limit so that one pass is enough",
+            )
+        )
+
+
+# --- what we write ---------------------------------------------------------------------------------------------------
+
+
+class OutputPathError(UsageError):
+    """A file that we were asked to write cannot go there; said before the work starts wherever that is possible."""
+
+    def __init__(self, *, option: str, path: Path, expected: str, got: str, next_step: str) -> None:
+        super().__init__(
+            page(
+                f"{option} cannot write {(path.name or str(path))!r}",
+                where=str(path),
+                expected=expected,
+                got=got,
+                next_step=next_step,
             )
         )

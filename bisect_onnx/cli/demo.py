@@ -1,0 +1,48 @@
+"""``bisect-onnx demo``."""
+
+import shlex
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bisect_onnx.cli import options
+
+__all__ = ["demo"]
+
+
+def demo(
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="Where to put the files. Default: a fresh temporary folder."),
+    ] = None,
+    json: options.JsonTarget = None,
+    force: options.Force = False,
+    all_open: options.AllOpen = False,
+    top: options.Top = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Build a small segmentation net, export it, plant a fault in one of its three resizes, and run locate on it.
+
+    Exit status: that of locate, so 1 when the fault is found.
+    """
+    from bisect_onnx.cli.output import check_json_target, stdout_for_the_report
+    from bisect_onnx.cli.progress import say
+    from bisect_onnx.cli.run import Presentation, locate_and_show
+    from bisect_onnx.pipeline import demo as example
+    from bisect_onnx.pipeline.request import LocateRequest
+
+    check_json_target(json, force=force, inputs=())
+    if folder is not None:
+        options.check_demo_folder(folder, names=example.FILE_NAMES, force=force)
+    target = folder or Path(tempfile.mkdtemp(prefix="bisect-onnx-demo-"))
+    say(f"building the demo in {target}")
+    with stdout_for_the_report():
+        files = example.build(target)
+    command = ["bisect-onnx", "locate", str(files.model), "--reference", files.reference, "--inputs", str(files.inputs)]
+    say(f"$ {shlex.join(command)}")
+    request = LocateRequest(candidate=files.model, reference=files.reference, inputs=files.inputs)
+    presentation = Presentation(json_target=json, force=force, all_open=all_open, top=top, quiet=quiet, verbose=verbose)
+    raise typer.Exit(locate_and_show(request, presentation))

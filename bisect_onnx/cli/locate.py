@@ -1,0 +1,70 @@
+"""``bisect-onnx locate``."""
+
+import typer
+
+from bisect_onnx.cli import options
+
+__all__ = ["locate"]
+
+
+def locate(
+    candidate: options.Candidate,
+    reference: options.Reference,
+    inputs: options.Feeds = None,
+    weights: options.Weights = None,
+    unsafe_load: options.UnsafeLoad = False,
+    seed: options.Seed = 0,
+    shape: options.Shapes = None,
+    provider: options.Providers = None,
+    level: options.Level = 99,
+    session_option: options.SessionOptions = None,
+    custom_ops: options.CustomOps = None,
+    strategy: options.Strategy = "auto",
+    atol: options.Atol = None,
+    rtol: options.Rtol = None,
+    metric: options.Metric = None,
+    threshold: options.Threshold = None,
+    max_memory: options.MaxMemory = None,
+    json: options.JsonTarget = None,
+    force: options.Force = False,
+    all_open: options.AllOpen = False,
+    top: options.Top = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+) -> None:
+    """Find the node of an ONNX model that introduces the error, and prove it by running it.
+
+    Exit status: 0 parity; 1 a divergence; 2 bad usage or unreadable input; 3 a runtime failed or the answer is
+    inconclusive; 70 a fault of ours; 130 interrupted.
+    """
+    if (metric is None) != (threshold is None):
+        raise typer.BadParameter("--metric and --threshold go together", param_hint="--metric")
+    shapes = options.parse_shapes(shape or ())
+    session_options = options.parse_pairs(session_option or ())
+    max_bytes = options.parse_bytes(max_memory)
+    options.check_level(level)
+
+    from bisect_onnx.cli.run import Presentation, locate_and_show
+    from bisect_onnx.pipeline.request import LocateRequest
+
+    request = LocateRequest(
+        candidate=candidate,
+        reference=reference,
+        inputs=inputs,
+        weights=weights,
+        unsafe_load=unsafe_load,
+        seed=seed,
+        shapes=shapes,
+        providers=tuple(provider) if provider else options.DEFAULT_PROVIDERS,
+        level=level,
+        session_options=session_options,
+        custom_ops=tuple(custom_ops or ()),
+        strategy=strategy,
+        atol=atol,
+        rtol=rtol,
+        metric=metric,
+        threshold=threshold,
+        max_memory=max_bytes,
+    )
+    presentation = Presentation(json_target=json, force=force, all_open=all_open, top=top, quiet=quiet, verbose=verbose)
+    raise typer.Exit(locate_and_show(request, presentation))

@@ -1,0 +1,195 @@
+"""The options of the command line: their names, help texts and the parsing that typer does not do."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from bisect_onnx.errors import OptimizationLevelError, OutputPathError, listing
+
+__all__ = [
+    "AllOpen", "Atol", "Candidate", "CustomOps", "DEFAULT_PROVIDERS", "Feeds", "Force", "JsonTarget", "Level", "MaxMemory", "Metric",
+    "Providers", "Quiet", "Reference", "Rtol", "Seed", "SessionOptions", "Shapes", "Strategy", "Threshold", "Top",
+    "UnsafeLoad", "Verbose", "Weights", "check_demo_folder", "check_level", "parse_bytes", "parse_pairs", "parse_shapes",
+]  # fmt: skip
+
+DEFAULT_PROVIDERS = ("CPUExecutionProvider",)
+
+LEVELS = (0, 1, 2, 3, 99)
+
+UNITS = {
+    "": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+}  # fmt: skip
+
+Candidate = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The ONNX model under test.", show_default=False)]
+Reference = Annotated[
+    str,
+    typer.Option(
+        "--reference",
+        "-r",
+        metavar="REF",
+        help="The side that is right: path/to/file.py:factory, package.module:factory, model.pt2, a TorchScript "
+        "archive, other.onnx, or recorded activations.npz.",
+        show_default=False,
+    ),
+]
+Feeds = Annotated[
+    Path | None,
+    typer.Option(
+        "--inputs",
+        "-i",
+        metavar="FEEDS",
+        help="Inputs: .npz with one array per input, .npy, .pt of tensors, or a folder of input_0.pb ... Without it, "
+        "seeded random inputs are drawn from the model's signature, and the report says so.",
+        show_default=False,
+    ),
+]
+Weights = Annotated[
+    Path | None,
+    typer.Option("--weights", metavar="FILE", help="Checkpoint to load into the reference.", show_default=False),
+]
+UnsafeLoad = Annotated[
+    bool, typer.Option("--unsafe-load", help="Allow a checkpoint that can run code while it is loaded.")
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the random inputs.")]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape", metavar="NAME=1,3,224,224", help="Shape of one random input; repeatable.", show_default=False
+    ),
+]
+Providers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--provider",
+        metavar="NAME",
+        help="Execution provider, in full or short (cpu, cuda); repeatable, in order of preference. Default: cpu.",
+        show_default=False,
+    ),
+]
+Level = Annotated[
+    int,
+    typer.Option(
+        "--level", metavar="0|1|2|3|99", help="ONNX Runtime's optimisation level; 0 is none, 99 is all of them."
+    ),
+]
+SessionOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--session-option",
+        metavar="KEY=VALUE",
+        help="A session option or config entry; repeatable.",
+        show_default=False,
+    ),
+]
+CustomOps = Annotated[
+    list[Path] | None,
+    typer.Option("--custom-ops", metavar="LIB", help="Custom operator library; repeatable.", show_default=False),
+]
+Strategy = Annotated[
+    Literal["auto", "scan", "bisect"],
+    typer.Option("--strategy", help="Test all segments at once, bisect the graph, or choose by the budget."),
+]
+Atol = Annotated[
+    float | None,
+    typer.Option("--atol", metavar="F", min=0, help="Absolute tolerance of your own.", show_default=False),
+]
+Rtol = Annotated[
+    float | None,
+    typer.Option("--rtol", metavar="F", min=0, help="Relative tolerance of your own.", show_default=False),
+]
+Metric = Annotated[
+    Literal["scaled", "max_abs", "max_rel", "rmse", "relative_l2", "cosine", "snr_db", "max_ulp", "mismatched"] | None,
+    typer.Option("--metric", help="Judge by this figure; needs --threshold.", show_default=False),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option("--threshold", metavar="F", help="The limit of --metric.", show_default=False),
+]
+MaxMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--max-memory",
+        metavar="512MiB",
+        help="Memory for kept values. Default: half of what the machine has free.",
+        show_default=False,
+    ),
+]
+JsonTarget = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="PATH|-", help="Write the report as JSON; - is stdout.", show_default=False),
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace files that are not an earlier report.")]
+AllOpen = Annotated[bool, typer.Option("--all", help="Show every node.")]
+Top = Annotated[
+    int | None,
+    typer.Option("--top", metavar="N", min=1, help="Show the N worst nodes as a table.", show_default=False),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the verdict line only.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Add search steps, alignment, timing and environment.")]
+
+
+def parse_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """``["image=1,3,224,224"]`` as a mapping; "scalar=" is a shape without axes."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in given:
+        # An input's name may hold "=", its lengths cannot.
+        name, equals, lengths = text.rpartition("=")
+        axes = [axis.strip() for axis in lengths.split(",")] if lengths.strip() else []
+        if not equals or not name or not all(axis.isascii() and axis.isdigit() for axis in axes):
+            raise typer.BadParameter(
+                f"{text!r} is not NAME=LENGTH,LENGTH,... as in image=1,3,224,224", param_hint="--shape"
+            )
+        if name in shapes:
+            raise typer.BadParameter(f"{name!r} is given twice", param_hint="--shape")
+        shapes[name] = tuple(int(axis) for axis in axes)
+    return shapes
+
+
+def parse_pairs(given: Sequence[str]) -> dict[str, str]:
+    """``["intra_op_num_threads=1"]`` as a mapping."""
+    pairs: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--session-option")
+        if key.strip() in pairs:
+            raise typer.BadParameter(f"{key.strip()!r} is given twice", param_hint="--session-option")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def parse_bytes(text: str | None) -> int | None:
+    """``512MiB``, ``2GB`` or plain bytes; None stays None."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", text.strip())
+    amount = None if found is None else UNITS.get(found[2].lower())
+    if found is None or amount is None or int(float(found[1]) * amount) < 1:
+        raise typer.BadParameter(f"{text!r} is no amount of memory such as 512MiB or 2GiB", param_hint="--max-memory")
+    return int(float(found[1]) * amount)
+
+
+def check_demo_folder(folder: Path, *, names: Sequence[str], force: bool) -> None:
+    """Refuse to write over files of the user's that happen to have the names of the demo's."""
+    if folder.exists() and not folder.is_dir():
+        got = "a file"
+    elif (taken := [name for name in names if (folder / name).exists()]) and not force:
+        got = f"it already holds {listing(taken)}"
+    else:
+        return
+    raise OutputPathError(
+        option="--dir",
+        path=folder,
+        expected="a folder without files of these names",
+        got=got,
+        next_step="name another folder" + ("" if got == "a file" else ", or replace those files with --force"),
+    )
+
+
+def check_level(level: int) -> None:
+    if level not in LEVELS:
+        raise OptimizationLevelError(level=level)
