@@ -103,14 +103,14 @@ class OpeningError(UsageError):
 class ReferenceNotFoundError(OpeningError):
     """The text of REF names a file or package that is not there."""
 
-    def __init__(self, *, reference: str, path: Path, similar: Sequence[str]) -> None:
+    def __init__(self, *, reference: str, where: str, got: str, similar: Sequence[str]) -> None:
         super().__init__(
             page(
                 f"the reference {reference!r} does not exist",
-                where=str(path),
+                where=where,
                 expected=REFERENCE_FORMS,
-                got="no such file",
-                next_step=f"did you mean {listing(similar)}?" if similar else "check the path given to --reference",
+                got=got,
+                next_step=f"did you mean {listing(similar)}?" if similar else "check the text given to --reference",
             )
         )
 

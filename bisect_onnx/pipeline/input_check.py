@@ -100,7 +100,7 @@ def _may_round(array: Array, *, declared: InputSignature, reference_dtype: np.dt
 
 
 def _check_shape(array: Array, *, declared: InputSignature, lengths: dict[str, tuple[int, str]], source: str) -> None:
-    """Compare with the declared axes; ``lengths`` collects what each symbol stands for, and by which input."""
+    """Compare with the declared axes; ``lengths`` collects what each symbol stands for, and where that was seen."""
     if declared.dims is None:
         return
     problem = None
@@ -111,9 +111,9 @@ def _check_shape(array: Array, *, declared: InputSignature, lengths: dict[str, t
             if isinstance(dim, int) and dim != length:
                 problem = f"axis {axis} has length {length}, and the file fixes {dim}"
             elif isinstance(dim, str):
-                known, other = lengths.setdefault(dim, (length, declared.name))
+                known, place = lengths.setdefault(dim, (length, f"axis {axis} of {declared.name!r}"))
                 if known != length:
-                    problem = f"axis {axis} ({dim}) has length {length}, and {known} in the input {other!r}"
+                    problem = f"axis {axis} ({dim}) has length {length}, and {place} has {known}"
             if problem is not None:
                 break
     if problem is not None:

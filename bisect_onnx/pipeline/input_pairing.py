@@ -70,5 +70,6 @@ def _ambiguous(
         candidate=candidate,
         reference=reference,
         problem=f"{len(left)} of the candidate are left over against {len(free)} of the reference",
-        next_step="export again with input_names=[...] equal to the parameter names of forward",
+        next_step="export again with input_names=[...] equal to the parameter names of forward, or let the factory "
+        "return (module, example inputs) if forward takes tuples or dicts",
     )

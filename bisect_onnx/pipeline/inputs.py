@@ -57,7 +57,7 @@ def resolve_feeds(
         FeedsError: The inputs do not fit.
     """
     names = [declared.name for declared in signature]
-    pairing = pair_inputs(names, opened.reference.input_names, required=opened.required_inputs)
+    pairing = pair_inputs(names, opened.call_order, required=opened.required_inputs)
     given = _given(inputs, signature=signature, graph=graph, opened=opened, seed=seed, shapes=shapes or {})
     arrays, extra = _by_candidate_name(given, names=names, pairing=pairing)
     _require_reference_only(pairing, extra, opened=opened, given=given, names=names)
@@ -65,7 +65,7 @@ def resolve_feeds(
         arrays, signature=signature, source=given.source, parameters=opened.reference.parameters
     )
     reference = reference_arrays(checked, pairs=pairing.pairs, parameters=opened.reference.parameters) | extra
-    order = [*opened.reference.input_names, *pairing.pairs.values()]
+    order = [*opened.call_order, *pairing.pairs.values()]
     return Feeds(
         arrays=checked,
         reference={name: reference[name] for name in dict.fromkeys(order) if name in reference},
@@ -92,7 +92,7 @@ def _given(
                 got="feeds, which have shapes of their own",
                 next_step="leave out --shape or --inputs",
             )
-        return gather_feeds(inputs)
+        return gather_feeds(inputs if opened.leaves is None else opened.leaves)
     if opened.example_inputs is not None and not shapes:
         return gather_feeds(opened.example_inputs, source="factory")
     drawn = draw_inputs(signature, graph=graph, seed=seed, shapes=shapes)
@@ -180,7 +180,7 @@ def _require_reference_only(
         raise InputPairingError(
             where=given.source,
             candidate=names,
-            reference=opened.reference.input_names,
+            reference=opened.call_order,
             problem=f"the file has no input for the reference's {', '.join(map(repr, lacking))}",
             next_step=f"give a value for it in the feeds, named {lacking[0]!r}",
         )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,78 +19,95 @@ from bisect_onnx.runtimes.user_code import FactoryAddress, load_attribute, simil
 if TYPE_CHECKING:
     from torch.nn import Module
 
+    from bisect_onnx.runtimes.torch_factory import TorchModel
+
 __all__ = ["OpenedReference", "open_reference"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenedReference:
-    """A reference ready to run.
-
-    ``module`` is None when the reference is no nn.Module in this process. ``required_inputs`` are those that
-    must have a value; None when only a run can tell.
-    """
+    """A reference ready to run."""
 
     reference: Reference
-    example_inputs: object = None  # as the factory returned it: a tensor, a tuple, a mapping
-    module: "Module | None" = None
-    required_inputs: tuple[str, ...] | None = None
+    call_order: tuple[str, ...]  # every input it may take; empty when it takes whatever it is given, in order
+    required_inputs: tuple[str, ...] | None = None  # those without a default; None when only a run can tell
+    example_inputs: object = None  # what the factory or the file gave as inputs; None when neither did
+    leaves: Mapping[str, object] | None = None  # a caller's nested inputs, flat and named; None if not nested
+    module: "Module | None" = None  # None when the reference is no nn.Module in this process
     notes: tuple[str, ...] = ()
 
 
-def open_reference(ref: object, *, weights: Path | None = None, unsafe_load: bool = False) -> OpenedReference:
+def open_reference(
+    ref: object, *, weights: Path | None = None, unsafe_load: bool = False, inputs: object = None
+) -> OpenedReference:
     """Open a reference of any form.
 
     Args:
         ref: The text of REF, a path, or a model in memory (module, exported program, function of tensors).
         weights: Checkpoint to load into the module; a caller's own module is copied first.
         unsafe_load: Let the checkpoint unpickle more than tensors, which can run code from the file.
+        inputs: As the user gave them. Only how they are nested is read: a module that takes a tuple of
+            states can be called no other way.
 
     Raises:
         OpeningError: REF cannot be opened.
         WeightsError: The checkpoint cannot be loaded.
     """
+    nested = None if isinstance(inputs, str | Path) else inputs
     if not isinstance(ref, str | Path):
-        return _open_object(ref, weights=weights, unsafe_load=unsafe_load)
+        return _open_object(ref, weights=weights, unsafe_load=unsafe_load, inputs=nested)
     address = split_factory(str(ref))
     if address is not None and not Path(str(ref)).exists():
-        return _open_factory(address, weights=weights, unsafe_load=unsafe_load)
+        return _open_factory(address, weights=weights, unsafe_load=unsafe_load, inputs=nested)
     opened = _open_file(Path(ref))
     if weights is not None:
         raise WeightsNotApplicableError(path=weights, kind=f"the model file {Path(ref).name!r}")
     return opened
 
 
-def _open_object(value: object, *, weights: Path | None, unsafe_load: bool) -> OpenedReference:
+def _open_object(value: object, *, weights: Path | None, unsafe_load: bool, inputs: object) -> OpenedReference:
     from bisect_onnx.runtimes import torch_factory
 
-    reference, model = torch_factory.open_in_memory(value, weights=weights, unsafe_load=unsafe_load)
-    if model is None:
-        return OpenedReference(reference=reference)
-    return OpenedReference(
-        reference=reference,
-        module=model.module,
-        required_inputs=torch_factory.required_inputs(model.module),
-        notes=model.notes,
-    )
+    model = torch_factory.open_in_memory(value, weights=weights, unsafe_load=unsafe_load)
+    if not isinstance(model, torch_factory.TorchModel):
+        return _as_is(model)
+    return _wrapped(model, inputs=inputs)
 
 
-def _open_factory(address: FactoryAddress, *, weights: Path | None, unsafe_load: bool) -> OpenedReference:
+def _open_factory(
+    address: FactoryAddress, *, weights: Path | None, unsafe_load: bool, inputs: object
+) -> OpenedReference:
     found = load_attribute(address)  # before torch, so that a wrong path is told at once
     from bisect_onnx.runtimes import torch_factory
 
-    model = torch_factory.build_module(found, weights=weights, unsafe_load=unsafe_load)
+    return _wrapped(torch_factory.build_module(found, weights=weights, unsafe_load=unsafe_load), inputs=inputs)
+
+
+def _wrapped(model: "TorchModel", *, inputs: object) -> OpenedReference:
+    from bisect_onnx.runtimes import torch_factory
+
+    eager = torch_factory.wrap(model, inputs=model.example_inputs if inputs is None else inputs)
+    nested_examples = inputs is None and eager.leaves is not None
     return OpenedReference(
-        reference=torch_factory.eager(model.module, description=address.text),
-        example_inputs=model.example_inputs,
+        reference=eager.reference,
+        call_order=eager.call_order,
+        required_inputs=eager.required,
+        example_inputs=eager.leaves if nested_examples else model.example_inputs,
+        leaves=None if inputs is None else eager.leaves,
         module=model.module,
-        required_inputs=torch_factory.required_inputs(model.module),
         notes=model.notes,
     )
+
+
+def _as_is(reference: Reference) -> OpenedReference:
+    return OpenedReference(reference=reference, call_order=tuple(reference.input_names))
 
 
 def _open_file(path: Path) -> OpenedReference:
     if not path.exists():
-        raise ReferenceNotFoundError(reference=str(path), path=path, similar=similar_files(path.parent, path.name))
+        raise ReferenceNotFoundError(
+            reference=str(path), where=str(path), got="no such file", similar=similar_files(path.parent, path.name)
+        )
     if path.is_dir():
         raise ReferenceFormError(
             reference=str(path), got="a folder", next_step="name the model file, or file.py:factory, inside it"
@@ -100,12 +118,12 @@ def _open_file(path: Path) -> OpenedReference:
         from bisect_onnx.readers import onnx_file
         from bisect_onnx.runtimes.onnx_model import OnnxReference
 
-        return OpenedReference(reference=OnnxReference(onnx_file.read(path)))
+        return _as_is(OnnxReference(onnx_file.read(path)))
     if path.suffix == ".npz":
         from bisect_onnx.runtimes.recorded import RecordedReference
 
-        return OpenedReference(reference=RecordedReference(path))
-    return OpenedReference(reference=_open_torch_file(path))
+        return _as_is(RecordedReference(path))
+    return _as_is(_open_torch_file(path))
 
 
 def _open_torch_file(path: Path) -> Reference:
@@ -144,6 +162,6 @@ def _no_factory_named(path: Path) -> ReferenceFormError:
     found = python_file.top_level_names(path)
     return ReferenceFormError(
         reference=str(path),
-        got=f"a Python file without ':NAME'; it defines {listing(found)}",
+        got=f"a Python file without ':NAME'; it offers {listing(found)}",
         next_step=f"name what returns the module, e.g. {path}:{found[0]}" if found else f"add ':NAME' to {path}",
     )

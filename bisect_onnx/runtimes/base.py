@@ -60,7 +60,11 @@ class Reference(Protocol):
     description: str
     input_names: tuple[str, ...]  # in call order
     output_names: tuple[str, ...]  # flattened; known after the first run
-    parameters: Mapping[str, Array]  # state dict entries; empty when the reference has none
+
+    @property
+    def parameters(self) -> Mapping[str, Array]:
+        """State dict entries; empty when the reference has none."""
+        ...
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs of the untouched model: what counts as truth. Keys are ``output_names``."""

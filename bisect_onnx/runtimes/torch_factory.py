@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import inspect
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from bisect_onnx.runtimes.base import Reference
 from bisect_onnx.runtimes.torch_checkpoint import load_weights
 from bisect_onnx.runtimes.user_code import UserAttribute, call_factory
 
-__all__ = ["TorchModel", "build_module", "is_torch_model", "open_in_memory", "required_inputs"]
+__all__ = ["EagerModel", "TorchModel", "build_module", "open_in_memory", "wrap"]
 
 # The factory's random numbers are its own: seeded, so that two runs see one model, and put back afterwards.
 FACTORY_SEED = 0
@@ -27,8 +27,23 @@ class TorchModel:
     """A module ready to run; ``example_inputs`` is as the factory returned it, None when it gave none."""
 
     module: torch.nn.Module
+    description: str
     example_inputs: object
     notes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EagerModel:
+    """A module behind its adapter, with what is known of its call.
+
+    ``leaves`` are the tensors inside example inputs that hold more than a flat row of tensors, by the
+    adapter's names for them; None for a flat row. ``required`` is None when the signature does not tell.
+    """
+
+    reference: Reference
+    call_order: tuple[str, ...]
+    required: tuple[str, ...] | None
+    leaves: Mapping[str, object] | None
 
 
 def build_module(found: UserAttribute, *, weights: Path | None, unsafe_load: bool) -> TorchModel:
@@ -45,41 +60,32 @@ def build_module(found: UserAttribute, *, weights: Path | None, unsafe_load: boo
         if module is found.value:  # a module object lives on in the user's Python module
             module = copy.deepcopy(module)
         notes = load_weights(module, weights, unsafe=unsafe_load)
-    return TorchModel(module=module, example_inputs=example_inputs, notes=notes)
+    return TorchModel(module=module, description=found.address.text, example_inputs=example_inputs, notes=notes)
 
 
-def is_torch_model(value: object) -> bool:
-    """Whether `open_in_memory` takes the object."""
-    return isinstance(value, (torch.nn.Module, torch.export.ExportedProgram)) or (
-        callable(value) and not inspect.isclass(value)
-    )
-
-
-def open_in_memory(value: object, *, weights: Path | None, unsafe_load: bool) -> tuple[Reference, TorchModel | None]:
-    """The adapter for a caller's own object, which stays as it is: weights go into a deep copy."""
+def open_in_memory(value: object, *, weights: Path | None, unsafe_load: bool) -> TorchModel | Reference:
+    """A caller's own object, which stays as it is: weights go into a deep copy. A program comes with its adapter."""
     if isinstance(value, torch.export.ExportedProgram):
         from bisect_onnx.runtimes.torch_program import ProgramReference
 
         if weights is not None:
             raise WeightsNotApplicableError(path=weights, kind="an ExportedProgram")
-        return ProgramReference(value, description="ExportedProgram"), None
+        return ProgramReference(value, description="ExportedProgram")
     if isinstance(value, torch.jit.ScriptModule):
         if weights is not None:
             raise WeightsNotApplicableError(path=weights, kind="a TorchScript module")
-        return eager(value, description=f"{value.original_name} (TorchScript)"), None
+        return TorchModel(module=value, description=str(value.original_name), example_inputs=None, notes=())
     if isinstance(value, torch.nn.Module):
         notes: tuple[str, ...] = ()
         if weights is not None:
             value = copy.deepcopy(value)
             notes = load_weights(value, weights, unsafe=unsafe_load)
-        model = TorchModel(module=value, example_inputs=None, notes=notes)
-        return eager(value, description=type(value).__name__), model
+        return TorchModel(module=value, description=type(value).__name__, example_inputs=None, notes=notes)
     if callable(value) and not inspect.isclass(value):
         name = getattr(value, "__name__", type(value).__name__)
         if weights is not None:
             raise WeightsNotApplicableError(path=weights, kind=f"the function {name}")
-        module = function_module(value)
-        return eager(module, description=name), TorchModel(module=module, example_inputs=None, notes=())
+        return TorchModel(module=function_module(value), description=name, example_inputs=None, notes=())
     raise ReferenceFormError(
         reference=repr(value)[:60],
         got=f"an object of type {type(value).__qualname__}",
@@ -87,10 +93,63 @@ def open_in_memory(value: object, *, weights: Path | None, unsafe_load: bool) ->
     )
 
 
-def eager(module: torch.nn.Module, *, description: str) -> Reference:
+def wrap(model: TorchModel, *, inputs: object) -> EagerModel:
+    """The adapter for a module.
+
+    Args:
+        model: The module.
+        inputs: What a Python caller gave as inputs, or the factory's examples; None when they come from disk.
+    """
     from bisect_onnx.runtimes.torch_eager import EagerReference
 
-    return EagerReference(module, description=description)
+    example = None if inputs is None or is_flat(inputs) else call_arguments(model.module, inputs)
+    reference = EagerReference(model.module, description=model.description, inputs_example=example)
+    if example is None:
+        parameters = forward_parameters(model.module)
+        return EagerModel(
+            reference=reference,
+            call_order=() if parameters is None else tuple(parameters),
+            required=None if parameters is None else tuple(name for name, needed in parameters.items() if needed),
+            leaves=None,
+        )
+    leaves = dict(zip(reference.input_names, arrays_in(example), strict=True))
+    return EagerModel(
+        reference=reference, call_order=reference.input_names, required=reference.input_names, leaves=leaves
+    )
+
+
+def is_flat(inputs: object) -> bool:
+    """Whether inputs are one tensor, or a row or mapping of tensors and nothing else."""
+    if isinstance(inputs, Mapping):
+        return all(is_array(item) for item in inputs.values())
+    if isinstance(inputs, list | tuple):
+        return all(is_array(item) for item in inputs)
+    return True  # one tensor; anything else is refused as feeds
+
+
+def call_arguments(module: torch.nn.Module, inputs: object) -> object:
+    """Inputs as a call takes them; a mapping that ends a row holds keyword arguments, as in torch.onnx.export."""
+    if isinstance(inputs, list | tuple) and inputs and isinstance(inputs[-1], Mapping):
+        with contextlib.suppress(TypeError, ValueError):  # then it is an argument that happens to be a mapping
+            bound = inspect.signature(module.forward).bind(*inputs[:-1], **inputs[-1])
+            return dict(bound.arguments)
+    return inputs
+
+
+def arrays_in(inputs: object) -> Iterator[object]:
+    """Tensors and arrays inside nested rows and mappings, in order."""
+    if is_array(inputs):
+        yield inputs
+    elif isinstance(inputs, list | tuple):
+        for item in inputs:
+            yield from arrays_in(item)
+    elif isinstance(inputs, Mapping):
+        for item in inputs.values():
+            yield from arrays_in(item)
+
+
+def is_array(value: object) -> bool:
+    return isinstance(value, torch.Tensor | np.ndarray)
 
 
 def function_module(function: Callable[..., object]) -> torch.nn.Module:
@@ -100,19 +159,20 @@ def function_module(function: Callable[..., object]) -> torch.nn.Module:
     return module
 
 
-def required_inputs(module: torch.nn.Module) -> tuple[str, ...] | None:
-    """Parameters of ``forward`` that have no default; None when the signature does not tell."""
-    try:
-        parameters = inspect.signature(module.forward).parameters.values()
-    except (TypeError, ValueError):
-        return None
+def forward_parameters(module: torch.nn.Module) -> dict[str, bool] | None:
+    """Parameters of ``forward`` in order, and whether each needs a value; None when it takes any number."""
+    if isinstance(module, torch.jit.ScriptModule):
+        schema = module.forward.schema  # type: ignore[attr-defined] # a ScriptMethod, which torch leaves untyped
+        arguments = schema.arguments[1:]  # the first is the module
+        return {argument.name: not argument.has_default_value() for argument in arguments}
+    parameters = inspect.signature(module.forward).parameters.values()
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return None
-    return tuple(
-        parameter.name
+    return {
+        parameter.name: parameter.default is parameter.empty
         for parameter in parameters
-        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
-    )
+        if parameter.kind is not parameter.VAR_KEYWORD
+    }
 
 
 @contextlib.contextmanager

@@ -141,7 +141,8 @@ def _import_package(address: FactoryAddress) -> ModuleType:
         if error.name is not None and f"{address.module}.".startswith(f"{error.name}."):
             raise ReferenceNotFoundError(
                 reference=address.text,
-                path=Path(address.module),
+                where=f"module {address.module!r}, looked for in {Path.cwd()} and where packages are installed",
+                got=f"no module named {error.name!r}",
                 similar=similar_files(Path.cwd(), address.module),
             ) from error
         raise _import_failed(address, error) from error
@@ -174,7 +175,9 @@ def _missing_file(address: FactoryAddress, path: Path) -> ReferenceNotFoundError
         return ReferenceFormError(
             reference=address.text, got="a folder", next_step="name the .py file in it that defines the factory"
         )
-    return ReferenceNotFoundError(reference=address.text, path=path, similar=similar_files(path.parent, path.name))
+    return ReferenceNotFoundError(
+        reference=address.text, where=str(path), got="no such file", similar=similar_files(path.parent, path.name)
+    )
 
 
 def similar_files(folder: Path, name: str) -> list[str]:
