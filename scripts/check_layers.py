@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Check which part of the package may import which, and a few house rules that need no type checker.
 
     python scripts/check_layers.py [PACKAGE]
