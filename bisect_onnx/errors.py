@@ -9,7 +9,8 @@ BisectOnnxError
 │   │   ├── FactoryNotFoundError          it imports, but has no such attribute
 │   │   ├── FactoryFailedError            the factory raised
 │   │   ├── FactoryResultError            the factory returned something else than a module
-│   │   └── ReferenceUnreadableError      a model file that its library cannot read
+│   │   ├── ReferenceUnreadableError      a model file that its library cannot read
+│   │   └── UninitializedModuleError      lazy parameters
 │   ├── WeightsError                      --weights cannot be loaded into the module
 │   │   ├── WeightsNotFoundError
 │   │   ├── WeightsFormatError            not a state dict, or a kind of file we do not read
@@ -29,28 +30,29 @@ BisectOnnxError
 │   │   ├── EmptyFeedError                an axis of length zero
 │   │   ├── ShapeOptionError              --shape names no input, or another rank
 │   │   ├── RandomFeedError               nothing sensible can be drawn for this type
-│   │   └── InputPairingError             candidate's and reference's inputs cannot be told apart
+│   │   ├── InputPairingError             candidate's and reference's inputs cannot be told apart
+│   │   └── FeedsDoNotFitModuleError      arrays and forward arguments do not match
 │   ├── ModelFileError                    an ONNX file cannot be read
 │   │   ├── ModelNotFoundError            nothing there, or a folder
 │   │   ├── NotAnOnnxFileError            garbage, empty, cut short, another format
 │   │   └── ExternalDataError             its weights file is missing or too short
 │   ├── RuntimeOptionError                an option of the candidate's runtime
-│   │   ├── UnknownProviderError
+│   │   ├── UnknownProviderError          not in this build
 │   │   ├── UnknownSessionOptionError
 │   │   ├── SessionOptionValueError
 │   │   ├── OptimizationLevelError
 │   │   └── CustomOpsError                an operator library that does not load
 │   ├── RecordingError                    recorded activations that cannot be used
-│   ├── FeedsDoNotFitModuleError (under FeedsError)   arrays and forward arguments do not match
-│   ├── UninitializedModuleError (under OpeningError) lazy parameters
 │   └── OutputPathError                   a file of ours cannot go where it was asked to
 └── RuntimeTroubleError (3)               a runtime failed, or no answer was possible
-    ├── ProviderNotGrantedError           asked for, and the session runs without it
+    ├── ProviderNotGrantedError           the session runs without the provider that was asked for
     ├── ModelNotLoadedError               the runtime refuses the model
-    ├── RuntimeFailedError                it failed in the middle of a run
+    ├── RuntimeFailedError                the runtime loaded a model and failed while it ran it
+    ├── RuntimeNotInstalledError          the adapter exists, its library does not
     ├── ReferenceFailedError              the reference's forward raised
-    ├── ReferenceNotRepeatableError       another pass made other values
-    └── RuntimeNotInstalledError          the library of an adapter is missing
+    ├── ReferenceNotRepeatableError       a second pass made other values
+    ├── TemporarySpaceError               no room for the weights that probes share
+    └── DemoNotBuiltError                 the demo's files could not be written or exported
 """
 
 from collections.abc import Sequence
@@ -809,5 +811,35 @@ class OutputPathError(UsageError):
                 expected=expected,
                 got=got,
                 next_step=next_step,
+            )
+        )
+
+
+class TemporarySpaceError(RuntimeTroubleError):
+    """The weights that probes share cannot be written to the folder for temporary files."""
+
+    def __init__(self, *, folder: Path, problem: str) -> None:
+        super().__init__(
+            page(
+                "the weights cannot be laid out for probing",
+                where=str(folder),
+                expected="room for one copy of the model's weights",
+                got=problem,
+                next_step="free some space, or set TMPDIR to a folder on a larger disk",
+            )
+        )
+
+
+class DemoNotBuiltError(RuntimeTroubleError):
+    """The demo's files could not be written, or its net could not be exported."""
+
+    def __init__(self, *, folder: Path, detail: str) -> None:
+        super().__init__(
+            page(
+                "the demo could not be built",
+                where=str(folder),
+                expected="a folder that can be written, and a PyTorch with its ONNX exporter",
+                got=detail,
+                next_step="name another folder with --dir; for an export that fails, run segmentation.py there",
             )
         )

@@ -9,8 +9,21 @@ from bisect_onnx.core.compare import ErrorStats, Verdict
 from bisect_onnx.core.finding import Confidence, Counterfactual, Finding
 from bisect_onnx.core.graph import Source
 from bisect_onnx.core.report import (
-    AlignmentSummary, Certificate, Culprit, CulpritError, InputRow, NodeRow, OutputRow, PairRow, ReasonCode, Report,
-    SearchSummary, Stage, Status, Step, Strategy,
+    AlignmentSummary,
+    Certificate,
+    Culprit,
+    CulpritError,
+    InputRow,
+    NodeRow,
+    OutputRow,
+    PairRow,
+    ReasonCode,
+    Report,
+    SearchSummary,
+    Stage,
+    Status,
+    Step,
+    Strategy,
 )  # fmt: skip
 
 __all__ = ["CASES", "culprit", "error", "node", "output", "report", "with_culprits"]
@@ -293,8 +306,10 @@ def accumulation() -> Report:
         summary="The candidate computes in float16; the error grows smoothly with depth.",
         outputs=(output("mask", 3.4e-3), output("edges", 1.9e-3)),
         nodes=tuple(
-            dataclasses.replace(row, introduced=4.1e-4, accumulated=4e-4 + row.index * 1.8e-4, noise=4.9e-4, threshold=4.9e-3,
-                                inherited=4e-4 + row.index * 1.7e-4, impact=0.04)
+            dataclasses.replace(
+                row, inherited=4e-4 + row.index * 1.7e-4, introduced=4.1e-4, accumulated=4e-4 + row.index * 1.8e-4,
+                noise=4.9e-4, threshold=4.9e-3, impact=0.04,
+            )
             if row.verdict is Verdict.MATCH else row
             for row in layer_rows(faulty=False)
         ),
@@ -305,7 +320,7 @@ def accumulation() -> Report:
 def harness() -> Report:
     finding = Finding(
         code="HN001", name="module-in-training-mode", cause="K05", confidence=Confidence.PROVEN, subject="encoder.drop",
-        message="the module is in training mode: Dropout and BatchNorm compute something else than in the exported graph",
+        message="the module is in training mode: Dropout and BatchNorm do not compute what the exported graph does",
         facts={"training modules": ["", "encoder", "encoder.drop"], "runs agree": False},
         remedy="call model.eval() in the factory before you return the module",
         counterfactual=Counterfactual(
@@ -323,9 +338,12 @@ def harness() -> Report:
 def inconclusive() -> Report:
     return report(
         Status.INCONCLUSIVE, stage=None,
-        summary="only 3 of 18 values have a counterpart in the reference, and none of them lies above the failing output",
-        outputs=(output("mask", 0.127), output("edges", 0.0, error=None, verdict=Verdict.UNTESTABLE, threshold=None, noise=None,
-                                                reason="shape: reference (1, 2, 64, 64), candidate (1, 2, 32, 32)")),
+        summary="only 3 of 18 values have a counterpart in the reference, and none lies above the failing output",
+        outputs=(
+            output("mask", 0.127),
+            output("edges", 0.0, error=None, verdict=Verdict.UNTESTABLE, threshold=None, noise=None,
+                   reason="shape: reference (1, 2, 64, 64), candidate (1, 2, 32, 32)"),
+        ),
         alignment=AlignmentSummary(
             pairs=3, values=18, coverage=0.1875, coverage_all=3 / 18, by_basis={"value": 2, "structure": 1},
             unmatched=tuple((f"val_{at}", "no counterpart") for at in range(15)),
@@ -334,7 +352,9 @@ def inconclusive() -> Report:
             untested(row.index, f"#{row.index}:{row.op_type}", row.op_type, module="", code=ReasonCode.UNPAIRED)
             for row in layer_rows(faulty=True)
         ),
-        inputs=(InputRow(name="image", shape=(1, 3, 64, 64), dtype="float32", range=(-3.99, 4.12), source="random (seed 0)"),),
+        inputs=(
+            InputRow(name="image", shape=(1, 3, 64, 64), dtype="float32", range=(-3.99, 4.12), source="random (seed 0)"),
+        ),
         next_steps=("export again with node metadata kept",),
     )  # fmt: skip
 

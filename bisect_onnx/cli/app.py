@@ -45,7 +45,7 @@ def _show_version(value: bool) -> None:
 @app.callback(invoke_without_command=True)
 def program(
     context: typer.Context,
-    version: Annotated[
+    _version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:

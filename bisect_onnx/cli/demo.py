@@ -3,11 +3,14 @@
 import shlex
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bisect_onnx.cli import options
+
+if TYPE_CHECKING:
+    from bisect_onnx.pipeline.demo import DemoFiles
 
 __all__ = ["demo"]
 
@@ -41,8 +44,16 @@ def demo(
     say(f"building the demo in {target}")
     with stdout_for_the_report():
         files = example.build(target)
-    command = ["bisect-onnx", "locate", str(files.model), "--reference", files.reference, "--inputs", str(files.inputs)]
-    say(f"$ {shlex.join(command)}")
-    request = LocateRequest(candidate=files.model, reference=files.reference, inputs=files.inputs)
+    request = LocateRequest(
+        candidate=files.model, reference=files.reference, weights=files.weights, inputs=files.inputs
+    )
+    say(f"$ {_command(files)}")
     presentation = Presentation(json_target=json, force=force, all_open=all_open, top=top, quiet=quiet, verbose=verbose)
     raise typer.Exit(locate_and_show(request, presentation))
+
+
+def _command(files: "DemoFiles") -> str:
+    """What a user would type to get this answer."""
+    words = ["bisect-onnx", "locate", str(files.model), "--reference", files.reference]
+    words += ["--weights", str(files.weights), "--inputs", str(files.inputs)]
+    return shlex.join(words)

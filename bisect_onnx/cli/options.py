@@ -10,10 +10,36 @@ import typer
 from bisect_onnx.errors import OptimizationLevelError, OutputPathError, listing
 
 __all__ = [
-    "AllOpen", "Atol", "Candidate", "CustomOps", "DEFAULT_PROVIDERS", "Feeds", "Force", "JsonTarget", "Level", "MaxMemory", "Metric",
-    "Providers", "Quiet", "Reference", "Rtol", "Seed", "SessionOptions", "Shapes", "Strategy", "Threshold", "Top",
-    "UnsafeLoad", "Verbose", "Weights", "check_demo_folder", "check_level", "parse_bytes", "parse_pairs", "parse_shapes",
-]  # fmt: skip
+    "DEFAULT_PROVIDERS",
+    "AllOpen",
+    "Atol",
+    "Candidate",
+    "CustomOps",
+    "Feeds",
+    "Force",
+    "JsonTarget",
+    "Level",
+    "MaxMemory",
+    "Metric",
+    "Providers",
+    "Quiet",
+    "Reference",
+    "Rtol",
+    "Seed",
+    "SessionOptions",
+    "Shapes",
+    "Strategy",
+    "Threshold",
+    "Top",
+    "UnsafeLoad",
+    "Verbose",
+    "Weights",
+    "check_demo_folder",
+    "check_level",
+    "parse_bytes",
+    "parse_pairs",
+    "parse_shapes",
+]
 
 DEFAULT_PROVIDERS = ("CPUExecutionProvider",)
 

@@ -14,6 +14,7 @@ from bisect_onnx.errors import OutputPathError
 
 if TYPE_CHECKING:
     from bisect_onnx.core.report import Report
+    from bisect_onnx.render.as_json import AsJson
     from bisect_onnx.render.as_terminal import AsTerminal
 
 __all__ = ["STDOUT", "check_json_target", "deliver", "stdout_for_the_report"]
@@ -151,7 +152,7 @@ def _write_file(report: "Report", target: Path) -> None:
         real = target.resolve()  # a link keeps pointing where it did
         descriptor, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
         try:
-            with open(descriptor, "w", encoding="utf-8") as stream:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
                 AsJson().write(report, stream)
             Path(name).chmod(_mode_for(real))
             Path(name).replace(real)

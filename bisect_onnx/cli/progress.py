@@ -85,7 +85,7 @@ class _Moving:
         self._probes = 0
         self._task = self._shown.add_task(safe(event.title), total=event.steps, count="")
 
-    def _finished(self, event: StageFinished) -> None:
+    def _finished(self, _event: StageFinished) -> None:
         self._end_line()
 
     def _probed(self, event: ProbeDone) -> None:

@@ -12,7 +12,11 @@ from bisect_onnx.core.report import Report, Status
 from bisect_onnx.render.names import one_line, safe
 from bisect_onnx.render.terminal_panels import culprit_panel, finding_block, other_culprits
 from bisect_onnx.render.terminal_tables import (
-    background, inputs_table, outputs_table, special_sections, top_table,
+    background,
+    inputs_table,
+    outputs_table,
+    special_sections,
+    top_table,
 )  # fmt: skip
 from bisect_onnx.render.terminal_tree import ErrorTree
 from bisect_onnx.render.tree import tree_lines
@@ -94,8 +98,7 @@ class AsTerminal:
         if width is None and not stream.isatty() and not os.environ.get("COLUMNS"):
             width = PIPE_WIDTH
         console = ReportConsole(file=stream, width=width, highlight=False, markup=False, emoji=False)
-        if console.width < NARROWEST:
-            console.width = NARROWEST
+        console.width = max(console.width, NARROWEST)
         return console
 
     def _body(self, report: Report) -> Iterator[RenderableType]:

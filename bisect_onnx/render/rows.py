@@ -4,8 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 __all__ = [
+    "UNKNOWN",
     "attribute", "count", "factor", "figure", "is_over", "percent", "precise", "seconds", "shape", "size", "worst",
 ]  # fmt: skip
+
+# The letters of a report are ASCII; only the lines and marks around them are not, where the terminal allows.
+UNKNOWN = "-"
 
 # A list longer than this is cut in attributes and facts, with its length said: the JSON has all of it.
 LIST_SHOWN = 8
@@ -15,9 +19,9 @@ FACTOR_WRITTEN_OUT = 1e7
 
 
 def figure(value: float | None) -> str:
-    """For columns: two significant digits, always in one form so that a column can be scanned; "–" if unknown."""
+    """For columns: two significant digits, always in one form so that a column can be scanned; "-" if unknown."""
     if value is None:
-        return "–"
+        return UNKNOWN
     if not math.isfinite(value) or value == 0:
         return _special(value)
     return f"{value:.1e}"
@@ -26,7 +30,7 @@ def figure(value: float | None) -> str:
 def precise(value: float | None) -> str:
     """For sentences and metric tables: three significant digits, plain where that is short."""
     if value is None:
-        return "–"
+        return UNKNOWN
     if not math.isfinite(value) or value == 0:
         return _special(value)
     text = f"{value:.3g}"
@@ -41,7 +45,7 @@ def _special(value: float) -> str:
 
 
 def count(number: int, noun: str, *, plural: str = "") -> str:
-    """ "1 node", "1,204 nodes"."""
+    """A number with its noun: "1 node", "1,204 nodes"."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
@@ -74,7 +78,7 @@ def worst(values: Sequence[float | None]) -> float | None:
 def percent(fraction: float | None) -> str:
     """Whole per cent, but never 100 % or 0 % for what is not quite all or nothing."""
     if fraction is None:
-        return "–"
+        return UNKNOWN
     if not math.isfinite(fraction):
         return _special(fraction)
     if 0.995 <= fraction < 1:
@@ -99,18 +103,18 @@ def size(number: int) -> str:
 
 
 def shape(dimensions: Sequence[int]) -> str:
-    return "×".join(str(dimension) for dimension in dimensions) if dimensions else "scalar"
+    return "x".join(str(dimension) for dimension in dimensions) if dimensions else "scalar"
 
 
 def attribute(value: object) -> str:
     """A value of an attribute or a fact on one line; long lists are cut and say so."""
     if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "–"}[value]
+        return {True: "yes", False: "no", None: UNKNOWN}[value]
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):
         return ", ".join(f"{key}: {attribute(item)}" for key, item in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         shown = ", ".join(attribute(item) for item in value[:LIST_SHOWN])
-        return f"[{shown}]" if len(value) <= LIST_SHOWN else f"[{shown}, … {len(value)} in all]"
+        return f"[{shown}]" if len(value) <= LIST_SHOWN else f"[{shown}, ... {len(value)} in all]"
     return str(value)

@@ -70,7 +70,7 @@ def _error_table(culprit: Culprit, *, verbose: bool) -> Table:
         table.add_column(name, justify="right", style="bold" if name == "introduced" else "")
     for metric in METRICS + (MORE_METRICS if verbose else ()):
         cells = [_metric(stats, metric) for stats in columns]
-        if any(cell != "–" for cell in cells):
+        if any(cell != rows.UNKNOWN for cell in cells):
             table.add_row(metric, *cells)
     if any(stats is not None and stats.mismatched is not None for stats in columns):
         table.add_row("not equal", *(_mismatched(stats) for stats in columns))
@@ -88,12 +88,12 @@ def _metric(stats: ErrorStats | None, name: str) -> str:
 
 def _mismatched(stats: ErrorStats | None) -> str:
     if stats is None or stats.mismatched is None:
-        return "–"
+        return rows.UNKNOWN
     return rows.percent(stats.mismatched / stats.total) if stats.total else "0"
 
 
 def _worst_at(stats: ErrorStats | None) -> str:
-    return "–" if stats is None or stats.worst_index is None else ",".join(str(at) for at in stats.worst_index)
+    return rows.UNKNOWN if stats is None or stats.worst_index is None else ",".join(str(at) for at in stats.worst_index)
 
 
 def _proof(culprit: Culprit) -> Iterator[tuple[str, RenderableType]]:
@@ -113,7 +113,8 @@ def _proof(culprit: Culprit) -> Iterator[tuple[str, RenderableType]]:
         yield (
             "impact",
             Wrapped(
-                f"with the reference's value in its place, the worst output loses {rows.percent(culprit.impact)} of its error"
+                "with the reference's value in its place, the worst output loses "
+                f"{rows.percent(culprit.impact)} of its error"
             ),
         )
     yield "confidence", Wrapped(culprit.confidence)
@@ -173,7 +174,7 @@ def finding_block(finding: Finding) -> RenderableType:
 
 def _tried(tried: Counterfactual) -> str:
     changes = [
-        f"{what} {rows.precise(before)} → {rows.precise(after)}"
+        f"{what} {rows.precise(before)} -> {rows.precise(after)}"
         for what, before, after in (
             ("node error", tried.local_before, tried.local_after),
             ("output error", tried.output_before, tried.output_after),

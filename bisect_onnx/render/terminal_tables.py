@@ -59,7 +59,7 @@ def _output_name(row: OutputRow) -> str:
 def inputs_table(report: Report) -> RenderableType:
     table = _table(("input", "left"), ("shape", "left"), ("dtype", "left"), ("range", "left"), ("source", "left"))
     for row in report.inputs:
-        low_high = "–" if row.range is None else " to ".join(rows.precise(bound) for bound in row.range)
+        low_high = rows.UNKNOWN if row.range is None else " to ".join(rows.precise(bound) for bound in row.range)
         table.add_row(Wrapped(row.name), rows.shape(row.shape), Text(row.dtype), low_high, Wrapped(row.source))
     if not any(row.source.startswith("random") for row in report.inputs):
         return table
@@ -74,7 +74,7 @@ def top_table(report: Report, number: int) -> Table:
         ("inherited", "right"),
         ("introduced", "right"),
         ("accumulated", "right"),
-        ("× threshold", "right"),
+        ("x threshold", "right"),
     )
     for row in sorted(report.nodes, key=_badness)[:number]:
         place = f"{node_place(row)}  {row.op_type}" + (f"\nin {row.module}" if row.module else "")
@@ -135,13 +135,13 @@ def background(report: Report) -> Iterator[tuple[str, RenderableType]]:
     """What -v adds: how the answer was found, on what, and how long it took."""
     yield "alignment", facts_table(list(_alignment(report)))
     search = report.search
-    counted = f"{search.strategy.value}, {rows.count(search.probes, 'probe')}, {rows.count(search.runs, 'run')} of the candidate"
-    yield "search", Wrapped(counted)
+    runs = f"{rows.count(search.runs, 'run')} of the candidate"
+    yield "search", Wrapped(f"{search.strategy.value}, {rows.count(search.probes, 'probe')}, {runs}")
     if search.steps:
         table = _table(("probe", "left"), ("verdict", "left"), ("suspects", "right"))
         for step in search.steps:
             verdict = Text(step.verdict.value, style=VERDICT_STYLES[step.verdict])
-            table.add_row(Wrapped(step.probe), verdict, f"{step.suspects_before} → {step.suspects_after}")
+            table.add_row(Wrapped(step.probe), verdict, f"{step.suspects_before} -> {step.suspects_after}")
         yield "search steps", table
     yield "timing", facts_table(list(_timing(report)))
     if report.environment:

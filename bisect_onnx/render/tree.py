@@ -249,11 +249,11 @@ def _fold_line(run: "Sequence[_Branch | _Leaf]", *, guides: tuple[bool, ...]) ->
     first, last = run[0], run[-1]
     if isinstance(first, _Branch) and isinstance(last, _Branch):
         leaves = tuple(leaf for branch in run if isinstance(branch, _Branch) for leaf in branch.leaves())
-        label = f"{first.label} … {last.label}"
+        label = f"{first.label} ... {last.label}"
         note = f"{rows.count(len(run), 'module')}, {_counts(leaves)}"
     else:
         leaves = tuple(leaf for leaf in run if isinstance(leaf, _Leaf))
-        label, note = "…", _counts(leaves)
+        label, note = "...", _counts(leaves)
     return _summary_line(leaves, label, note=note, guides=guides, with_errors=True)
 
 
@@ -274,7 +274,7 @@ def _summary_line(
 
 
 def _counts(leaves: Sequence[_Leaf]) -> str:
-    """ "18 nodes: 14 fine, 4 untested"; one word when all are alike."""
+    """For example "18 nodes: 14 fine, 4 untested"; one word when all are alike."""
     found = Counter(leaf.mark for leaf in leaves)
     total = rows.count(len(leaves), "node")
     if len(found) == 1:

@@ -1,5 +1,7 @@
 """The verdict line: one sentence for each status, with the figure that decided it."""
 
+import math
+
 from bisect_onnx.core.compare import Verdict
 from bisect_onnx.core.report import Culprit, OutputRow, Report, Stage, Status
 from bisect_onnx.render import rows
@@ -136,6 +138,6 @@ def _worst_output(report: Report) -> OutputRow | None:
         if scaled is None:
             return (row.verdict is Verdict.MISMATCH, -1.0)
         ratio = scaled / row.threshold if row.threshold else scaled
-        return (row.verdict is Verdict.MISMATCH, ratio if ratio == ratio else float("inf"))
+        return (row.verdict is Verdict.MISMATCH, math.inf if math.isnan(ratio) else ratio)
 
     return max(report.outputs, key=rank, default=None)
