@@ -15,7 +15,7 @@ from bisect_onnx.runtimes.torch_schema import SchemaPlan, plan_of
 from bisect_onnx.runtimes.torch_sources import SourceFinder
 from bisect_onnx.runtimes.torch_storage import Holder, Storages, geometry_of
 from bisect_onnx.runtimes.torch_structure import tensors_in
-from bisect_onnx.runtimes.torch_tape import Call, ModuleCall, Rebuild, Recorded, Ref, Tape, map_tensors
+from bisect_onnx.runtimes.torch_tape import Call, ModuleCall, Rebuild, Recorded, Ref, Tape, map_leaves
 from bisect_onnx.runtimes.torch_vault import Vault
 
 __all__ = ["Recorder"]
@@ -79,7 +79,7 @@ class Recorder(TorchDispatchMode):
         plan = self._plans.get(func)
         if plan is None:
             plan = self._plans[func] = plan_of(func)
-        refs = functools.partial(map_tensors, change=lambda tensor: Ref(self.read(tensor)), kind=torch.Tensor)
+        refs = functools.partial(map_leaves, changes={torch.Tensor: lambda tensor: Ref(self.read(tensor))})
         recorded_args = refs(args)
         recorded_kwargs = {name: refs(value) for name, value in keywords.items()}
         written = [

@@ -144,8 +144,8 @@ def overlap(first: Geometry, second: Geometry) -> bool:
     if span > EXACT_OVERLAP_LIMIT:
         return True
     marks = torch.zeros(span, dtype=torch.bool)
-    marks.as_strided(first.shape, first.stride, first.offset).fill_(True)
-    return bool(marks.as_strided(second.shape, second.stride, second.offset).any())
+    first.distinct().of(marks).fill_(1)
+    return bool(second.of(marks).any())
 
 
 def _is_dense(geometry: Geometry) -> bool:

@@ -1,7 +1,8 @@
 """What one opened-up run recorded: calls, and the values that they read, made and wrote."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from bisect_onnx.core.graph import Graph, Node, Source, Value, ValueKind
 from bisect_onnx.runtimes.torch_arrays import dtype_name
 from bisect_onnx.runtimes.torch_schema import SchemaPlan, plain_attribute
 
-__all__ = ["Call", "Geometry", "ModuleCall", "Rebuild", "Recorded", "Ref", "Tape", "map_tensors"]
+__all__ = ["Call", "Geometry", "ModuleCall", "Rebuild", "Recorded", "Ref", "Tape", "Unit", "map_leaves"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -27,6 +28,21 @@ class Geometry:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     offset: int
+
+    def distinct(self) -> "Geometry":
+        """The same elements without the axes that an expansion repeats."""
+        shape = tuple(min(size, 1) if step == 0 else size for size, step in zip(self.shape, self.stride, strict=True))
+        return Geometry(shape, self.stride, self.offset)
+
+    def of(self, buffer: torch.Tensor) -> torch.Tensor:
+        """The elements in a flat buffer that stands for the storage."""
+        return buffer.as_strided(self.shape, self.stride, self.offset)
+
+    def lay(self, tensor: torch.Tensor, *, buffer: torch.Tensor) -> None:
+        """Write a tensor of this shape to its places in the buffer."""
+        distinct = self.distinct()
+        first_of_repeated = tuple(slice(0, size) for size in distinct.shape)
+        distinct.of(buffer).copy_(tensor[first_of_repeated])
 
     def extent(self) -> tuple[int, int]:
         """First element, and one past the last; (0, 0) when empty."""
@@ -97,6 +113,29 @@ class Call:
             yield from _refs(tree)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Unit:
+    """One step of a repetition: a call, or the rebuilding of a tensor that the call changed."""
+
+    call: Call
+    rebuild: Rebuild | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The values that the step needs, each once."""
+        if self.rebuild is None:
+            return tuple(dict.fromkeys(self.call.reads()))
+        return tuple(dict.fromkeys((self.rebuild.old, *self.rebuild.written)))
+
+    @property
+    def makes(self) -> tuple[str, ...]:
+        return self.call.outputs if self.rebuild is None else (self.rebuild.name,)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.call.index, 0 if self.rebuild is None else 1 + self.call.rebuilds.index(self.rebuild)
+
+
 @dataclasses.dataclass(kw_only=True)
 class Tape:
     """Every call of one run in order, and every value by name."""
@@ -106,6 +145,16 @@ class Tape:
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     modules: list[ModuleCall] = dataclasses.field(default_factory=list)
+
+    @functools.cached_property
+    def makers(self) -> dict[str, Unit]:
+        """The step that makes each value; to be read when the recording is over."""
+        found: dict[str, Unit] = {}
+        for call in self.calls:
+            found.update(dict.fromkeys(call.outputs, Unit(call=call)))
+            for rebuild in call.rebuilds:
+                found[rebuild.name] = Unit(call=call, rebuild=rebuild)
+        return found
 
     def graph(self, name: str) -> Graph:
         return Graph(
@@ -117,14 +166,15 @@ class Tape:
         )
 
 
-def map_tensors(tree: Any, change: Callable[[Any], Any], *, kind: type) -> Any:
-    """Copy nested lists and tuples with each leaf of type ``kind`` replaced."""
-    if isinstance(tree, kind):
-        return change(tree)
+def map_leaves(tree: Any, changes: Mapping[type, Callable[[Any], Any]]) -> Any:
+    """Copy nested lists and tuples with each leaf of a type in ``changes`` replaced."""
     if isinstance(tree, list):
-        return [map_tensors(item, change, kind=kind) for item in tree]
+        return [map_leaves(item, changes) for item in tree]
     if isinstance(tree, tuple):
-        return tuple(map_tensors(item, change, kind=kind) for item in tree)
+        return tuple(map_leaves(item, changes) for item in tree)
+    for kind, change in changes.items():
+        if isinstance(tree, kind):
+            return change(tree)
     return tree
 
 
