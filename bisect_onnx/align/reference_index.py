@@ -47,6 +47,7 @@ class ReferenceIndex:
         self.ancestors: list[int] = []  # bit set of classes by class, itself included
         self.structured = bool(graph.nodes)
         self._numbering: dict[tuple[object, ...], int] = {}
+        self._roots: dict[str, frozenset[str]] = {}  # parameters that a value without inputs is made of
         for name in graph.inputs:
             if name in fingerprints:
                 self._new_group(name, 0)
@@ -71,11 +72,23 @@ class ReferenceIndex:
         self.ancestors[group] |= ancestors
         self.group_of[name] = group
 
+    def parameters(self, node: Node) -> frozenset[str]:
+        """Names of the parameters a call reads, also through a view or another preparation of them."""
+        return frozenset[str]().union(*(self._root(name) for name in node.real_inputs()))
+
+    def _root(self, name: str) -> frozenset[str]:
+        if name in self.group_of:
+            return frozenset()
+        return self._roots.get(name, frozenset({name}))
+
     def _add_node(self, node: Node) -> None:
         inputs = [self.group_of[name] for name in node.real_inputs() if name in self.group_of]
         above = 0
         for group in inputs:
             above |= self.ancestors[group]
+        if not inputs:
+            roots = self.parameters(node)
+            self._roots.update({name: roots for name in node.real_outputs()})
         for slot, name in enumerate(node.outputs):
             known = self.fingerprints.get(name)
             if not name or known is None or self.graph.kind(name) not in (ValueKind.ACTIVATION, ValueKind.INPUT):

@@ -31,29 +31,33 @@ class Judged:
 class Region:
     """The whole candidate, or one segment of it, with the reference values it is compared with.
 
-    ``entry`` are the pairs whose values are fed from the reference in every run: none for the whole
-    candidate (its inputs are the feeds), the segment's inputs for a segment.
+    ``entry`` are the pairs of the region's inputs. ``entry_values`` are the arrays that stand there in
+    every run: none for the whole candidate (its inputs are the feeds), the reference's for a segment.
     """
 
-    def __init__(self, graph: Graph, index: ReferenceIndex, prober: Prober, *, entry: Mapping[str, Pair]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        index: ReferenceIndex,
+        prober: Prober,
+        *,
+        entry: Mapping[str, Pair],
+        entry_values: Mapping[str, Array],
+    ) -> None:
         self.graph = graph
         self.index = index
         self.prober = prober
         self.entry = entry
+        self.entry_values = entry_values
         self.exposable = [name for name in graph.activations() if graph.kind(name) is ValueKind.ACTIVATION]
-        self.plain: dict[str, Array] = prober.forced(self._entry_arrays(), self.exposable)
+        self.plain: dict[str, Array] = prober.forced(entry_values, self.exposable)
         self.judge = Judge(prober.capture, self._shape_of)
-
-    def _entry_arrays(self) -> dict[str, Array]:
-        return {
-            name: self.prober.reference(pair.reference)
-            for name, pair in self.entry.items()
-            if self.graph.producer(name) is None and name not in self.prober.feeds
-        }
 
     def _shape_of(self, name: str) -> tuple[int, ...] | None:
         if name in self.plain:
             return self.plain[name].shape
+        if name in self.entry_values:
+            return self.entry_values[name].shape
         if name in self.prober.feeds:
             return self.prober.feeds[name].shape
         known = self.graph.values.get(name)
@@ -72,7 +76,7 @@ class Region:
     def run(self, cuts: Collection[Pair], fetch: Sequence[str] | None = None) -> dict[str, Array]:
         """Candidate values when each value in ``cuts`` is replaced by the reference's for its consumers."""
         self.prober.preload(pair.reference for pair in cuts)
-        arrays = self._entry_arrays() | {pair.candidate: self.partner(pair) for pair in cuts}
+        arrays = dict(self.entry_values) | {pair.candidate: self.partner(pair) for pair in cuts}
         return self.prober.forced(arrays, self.exposable if fetch is None else fetch)
 
     def prints(self, values: Mapping[str, Array]) -> dict[str, Fingerprint]:

@@ -1,0 +1,166 @@
+"""From an accused segment to a culprit of the report: node, errors, certificate, impact."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bisect_onnx.align.reference_index import ReferenceIndex
+from bisect_onnx.core.alignment import Pair
+from bisect_onnx.core.compare import Array, ErrorStats, compare_arrays
+from bisect_onnx.core.graph import Node
+from bisect_onnx.core.report import Certificate, Culprit, CulpritError
+from bisect_onnx.pipeline.judge import scaled_gap
+from bisect_onnx.pipeline.narrow import Narrowed
+from bisect_onnx.pipeline.region import Judged, Region
+
+__all__ = ["accuse", "origin", "ranked"]
+
+
+def accuse(
+    item: Judged,
+    narrowed: Narrowed,
+    *,
+    region: Region,
+    pairs: Mapping[str, Pair],
+    computed: Array,
+    truth: Mapping[str, Array],
+) -> Culprit:
+    """State the accusation and prove it.
+
+    Args:
+        item: The segment.
+        narrowed: The node in it.
+        region: The whole candidate.
+        pairs: All pairs.
+        computed: The segment's result on the reference's inputs.
+        truth: The reference's outputs by candidate output name.
+    """
+    node = narrowed.node
+    call = origin(item.pair.reference, region.index, module=node.module)
+    rest = [other for other in (*narrowed.suspects[1:], *item.segment.nodes) if other.index != node.index]
+    group = tuple(dict.fromkeys([node.name, *(other.name for other in rest)]))
+    certificate = _certificate(item, region=region, pairs=pairs, computed=computed)
+    return Culprit(
+        node=node.name,
+        op_type=node.op_type,
+        domain=node.domain,
+        index=node.index,
+        path=node.path,
+        inputs=node.inputs,
+        outputs=node.outputs,
+        attributes=node.attributes,
+        group=group,
+        module=node.module if node.module is not None else (call.module if call else None),
+        module_class=node.module_class or (call.module_class if call else None),
+        torch_op=(call.torch_op if call else None) or node.torch_op,
+        source=(call.source if call else None) or node.source,
+        error=CulpritError(
+            inherited=_inherited(item, region=region, pairs=pairs),
+            introduced=_stats(item, region=region, computed=computed),
+            accumulated=_stats(item, region=region, computed=region.plain.get(item.pair.candidate, computed)),
+        ),
+        noise=item.judgement.floor,
+        threshold=item.judgement.threshold,
+        certificate=certificate,
+        impact=_impact(item, region=region, truth=truth),
+        confidence="certified" if certificate.complete else "suspected",
+    )
+
+
+def origin(reference: str, index: ReferenceIndex, *, module: str | None) -> Node | None:
+    """The reference call that computes a value: behind views of it, in ``module`` if one is there."""
+    group = index.group_of.get(reference)
+    if group is None:
+        return None
+    calls = [call for name in index.members[group] if (call := index.graph.producer(name)) is not None]
+    same = [call for call in calls if call.module == module]
+    return next(iter(same or calls), None)
+
+
+def _stats(item: Judged, *, region: Region, computed: Array) -> ErrorStats | None:
+    reference = region.prober.reference(item.pair.reference)
+    if reference.size == computed.size:
+        reference = reference.reshape(computed.shape)
+    error = compare_arrays(reference, computed, check_dtype=False)
+    return error if isinstance(error, ErrorStats) else None
+
+
+def _inherited(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> ErrorStats | None:
+    import dataclasses
+
+    worst: ErrorStats | None = None
+    for name in item.segment.inputs:
+        observed = region.plain.get(name, region.prober.feeds.get(name))
+        if observed is None or observed.size != region.prober.reference(pairs[name].reference).size:
+            continue
+        error = compare_arrays(region.partner(pairs[name]), observed, check_dtype=False)
+        if isinstance(error, ErrorStats) and (worst is None or (error.scaled or 0.0) > (worst.scaled or 0.0)):
+            worst = dataclasses.replace(error, input=name)
+    return worst
+
+
+def _certificate(item: Judged, *, region: Region, pairs: Mapping[str, Pair], computed: Array) -> Certificate:
+    """Run the segment alone, in a session of its own, on the reference's inputs.
+
+    ``inputs_match``: everything the segment reads is paired and was fed with the reference's value, so
+    no error can have come in with it.
+    """
+    cuts = {name: region.partner(pairs[name]) for name in item.segment.inputs if name in region.plain}
+    fed = all(name in cuts or name in region.prober.feeds for name in item.segment.inputs)
+    again = region.prober.forced(cuts, [item.pair.candidate]).get(item.pair.candidate)
+    if again is None:
+        return Certificate(inputs_match=fed, output_differs=item.mismatch, replay_reproduces=None)
+    close = scaled_gap(computed, again) <= max(item.judgement.threshold, 0.5 * item.judgement.scaled)
+    differs = region.judged(item.pair, pairs, again).mismatch
+    return Certificate(inputs_match=fed, output_differs=item.mismatch, replay_reproduces=bool(differs and close) or _both_broken(computed, again))
+
+
+def _both_broken(first: Array, second: Array) -> bool:
+    """Non-finite results repeat when they are the same elements."""
+    if first.shape != second.shape or first.dtype.kind != "f":
+        return False
+    broken = ~np.isfinite(first)
+    return bool(broken.any()) and np.array_equal(broken, ~np.isfinite(second))
+
+
+def _impact(item: Judged, *, region: Region, truth: Mapping[str, Array]) -> float | None:
+    """1 - rmse_after / rmse_before on the worst output when the reference's value stands at the segment's end."""
+    outputs = [name for name in truth if name in region.plain and truth[name].shape == region.plain[name].shape]
+    before = {name: _rmse(truth[name], region.plain[name]) for name in outputs}
+    name = max(outputs, key=lambda output: before[output], default=None)
+    if name is None or not before[name]:
+        return None
+    if name == item.pair.candidate:
+        return 1.0
+    reference = region.prober.reference(item.pair.reference)
+    if reference.size != region.plain[item.pair.candidate].size:
+        return None
+    cut = {item.pair.candidate: region.partner(item.pair)}
+    after = region.prober.forced(cut, [name]).get(name)
+    if after is None:
+        return None
+    if not np.isfinite(before[name]):
+        return 1.0 if np.isfinite(_rmse(truth[name], after)) else 0.0
+    return float(min(1.0, max(0.0, 1 - _rmse(truth[name], after) / before[name])))
+
+
+def _rmse(reference: Array, computed: Array) -> float:
+    error = compare_arrays(reference, computed, check_dtype=False)
+    if not isinstance(error, ErrorStats):
+        return float("inf")
+    return error.rmse if error.rmse is not None else float(error.mismatched or 0)
+
+
+def ranked(culprits: Sequence[Culprit]) -> tuple[Culprit, ...]:
+    """Those at ten times their threshold or more in topological order, then the rest by that ratio."""
+
+    def ratio(culprit: Culprit) -> float:
+        introduced = culprit.error.introduced
+        if introduced is None or introduced.scaled is None:
+            return float("inf")
+        return introduced.scaled / culprit.threshold if culprit.threshold else float("inf")
+
+    seen: dict[int, Culprit] = {}
+    for culprit in culprits:
+        seen.setdefault(culprit.index, culprit)
+    return tuple(sorted(seen.values(), key=lambda c: (ratio(c) < 10, c.index if ratio(c) >= 10 else 0, -ratio(c))))

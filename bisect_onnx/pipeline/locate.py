@@ -1,0 +1,344 @@
+"""Find the node that introduces the error: the order of steps, from a request to a report."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from bisect_onnx.align.by_parameter import ParameterMatcher
+from bisect_onnx.align.reference_index import ReferenceIndex
+from bisect_onnx.core.alignment import Basis, Pair
+from bisect_onnx.core.compare import Array, Verdict
+from bisect_onnx.core.events import Listener, StageFinished, StageStarted, ignore
+from bisect_onnx.core.finding import Finding
+from bisect_onnx.core.report import (
+    Culprit,
+    MissingOperation,
+    OutputRow,
+    Report,
+    SearchSummary,
+    Stage,
+    Status,
+    Strategy,
+    WeightRow,
+)
+from bisect_onnx.core.tolerance import Tolerance
+from bisect_onnx.pipeline import preflight
+from bisect_onnx.pipeline.accusing import accuse, origin, ranked
+from bisect_onnx.pipeline.confirming import OutputPair, pair_outputs, settle_outputs, with_floors
+from bisect_onnx.pipeline.judge import exact_floor
+from bisect_onnx.pipeline.narrow import Narrowed, narrow
+from bisect_onnx.pipeline.prober import Prober
+from bisect_onnx.pipeline.region import Judged, Region
+from bisect_onnx.pipeline.request import LocateRequest
+from bisect_onnx.pipeline.rows import EMPTY_ALIGNMENT, alignment_summary, labelled, node_rows
+from bisect_onnx.pipeline.settle import Gap, Settled, Settling
+from bisect_onnx.pipeline.sides import Sides, open_sides
+from bisect_onnx.pipeline.verdicts import Answer, answer
+from bisect_onnx.runtimes.base import Capture
+
+__all__ = ["locate"]
+
+
+def locate(request: LocateRequest, *, on_event: Listener = ignore) -> Report:
+    """Find the node of the candidate that introduces the error.
+
+    Raises:
+        BisectOnnxError: Something could not be opened, or a runtime failed.
+    """
+    run = _Run(on_event)
+    with run.stage("open", "Opening both sides"):
+        sides = open_sides(request)
+    return _Locating(request, sides, run).report()
+
+
+class _Run:
+    """Times the stages and tells the listener."""
+
+    def __init__(self, on_event: Listener) -> None:
+        self.tell = on_event
+        self.seconds: dict[str, float] = {}
+        self._start = time.perf_counter()
+
+    @contextlib.contextmanager
+    def stage(self, name: str, title: str) -> Iterator[None]:
+        self.tell(StageStarted(stage=name, title=title))
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+            self.tell(StageFinished(stage=name, seconds=seconds))
+
+    def timing(self) -> dict[str, float]:
+        return {**self.seconds, "total": time.perf_counter() - self._start}
+
+
+class _Locating:
+    """One run of `locate`; every step adds to what the report is made of."""
+
+    def __init__(self, request: LocateRequest, sides: Sides, run: _Run) -> None:
+        self.request = request
+        self.sides = sides
+        self.run = run
+        self.tolerance = Tolerance(
+            atol=request.atol, rtol=request.rtol, metric=request.metric, threshold=request.threshold
+        )
+        self.findings: list[Finding] = []
+        self.outputs: list[OutputRow] = []
+        self.output_pairs: list[OutputPair] = []
+        self.truth: dict[str, Array] = {}  # by candidate output name
+
+    def report(self) -> Report:
+        with self.run.stage("confirm", "Running both sides as they are"):
+            agrees = self._confirm()
+        if agrees:
+            return self._finish(answer(status=Status.PARITY, outputs=self.outputs))
+        with contextlib.ExitStack() as stack:
+            with self.run.stage("preflight", "Checking the comparison itself"):
+                verdict = self._is_it_you(stack)
+            return self._finish(verdict) if verdict is not None else self._search()
+
+    def _confirm(self) -> bool:
+        reference = self.sides.reference.run(self.sides.feeds.reference)
+        observed = self.sides.candidate.run(self.sides.feeds.arrays)
+        self._compare(reference, observed)
+        return all(row.verdict is not Verdict.MISMATCH for row in self.outputs)
+
+    def _compare(self, reference: Mapping[str, Array], observed: Mapping[str, Array]) -> None:
+        graph = self.sides.candidate.graph
+        self.output_pairs = pair_outputs(graph.outputs, tuple(reference))
+        self.truth = {p.candidate: reference[p.reference] for p in self.output_pairs if p.reference is not None}
+        self.outputs = settle_outputs(
+            self.output_pairs, truth=reference, observed=observed, tolerance=self.tolerance, operators=len(graph.nodes)
+        )
+
+    def _is_it_you(self, stack: contextlib.ExitStack) -> Answer | None:
+        """Training mode and runs that do not repeat; afterwards the reference is in evaluation mode."""
+        training = preflight.training_modules(self.sides.module)
+        if training:
+            stack.enter_context(preflight.evaluation_mode(self.sides.module))
+            before = self.outputs
+            if self._confirm_with_floors():
+                finding = preflight.left_in_training(training, before=before, after=self.outputs)
+                self.outputs = before
+                return answer(status=Status.HARNESS, outputs=before, findings=(finding,))
+            self.findings.append(preflight.left_in_training(training, before=before, after=self.outputs))
+        unsteady = preflight.unsteady_side(self.sides, truth=self.truth)
+        if unsteady is not None:
+            return answer(status=Status.INCONCLUSIVE, outputs=self.outputs, findings=(unsteady,))
+        return None
+
+    def _confirm_with_floors(self) -> bool:
+        if self._confirm():
+            return True
+        if self.tolerance.given:
+            return False
+        capture = self.sides.reference.capture(self.sides.feeds.reference, max_bytes=self.sides.max_bytes)
+        self._measure_floors(capture)
+        return all(row.verdict is not Verdict.MISMATCH for row in self.outputs)
+
+    def _measure_floors(self, capture: Capture) -> None:
+        names = self._captured_outputs(capture)
+        self.outputs = with_floors(
+            self.outputs,
+            {
+                row.name: exact_floor(capture, names[row.name], None)
+                for row in self.outputs
+                if row.verdict is Verdict.MISMATCH and row.name in names
+            },
+        )
+
+    def _captured_outputs(self, capture: Capture) -> dict[str, str]:
+        """The captured value behind each candidate output."""
+        by_name = dict(zip(self.sides.reference.output_names, capture.graph.outputs, strict=False))
+        return {p.candidate: by_name[p.reference] for p in self.output_pairs if p.reference is not None and p.reference in by_name}
+
+    def _search(self) -> Report:
+        with self.run.stage("capture", "Recording every call of the reference"):
+            capture = self.sides.reference.capture(self.sides.feeds.reference, max_bytes=self.sides.max_bytes)
+        if not self.tolerance.given:
+            with self.run.stage("noise", "Measuring the noise of the outputs in float64"):
+                self._measure_floors(capture)
+            if all(row.verdict is not Verdict.MISMATCH for row in self.outputs):
+                return self._finish(answer(status=Status.PARITY, outputs=self.outputs))
+        with self.run.stage("align", "Looking at every value of the candidate"):
+            region = self._region(capture)
+        elsewhere = self._other_stage(region)
+        if elsewhere is not None:
+            return self._finish(elsewhere)
+        with self.run.stage("search", "Testing every segment on the reference's values"):
+            parameter_of = self._parameter_names()
+            settled = Settling(
+                region,
+                outputs=self._output_pairs(region),
+                parameter_of=parameter_of,
+                narrow=False,
+                on_progress=lambda round_number: None,
+            ).settle()
+        with self.run.stage("certify", "Narrowing to the node and proving it"):
+            culprits, narrowed = self._accuse(region, settled, parameter_of)
+        return self._assemble(region, settled, culprits, narrowed)
+
+    def _region(self, capture: Capture) -> Region:
+        index = ReferenceIndex(capture.graph, capture.fingerprints)
+        entry = {
+            ours: Pair(candidate=ours, reference=theirs, basis=Basis.NAME)
+            for ours, theirs in self.sides.feeds.pairs.items()
+            if theirs in index.group_of and ours in self.sides.candidate.graph.inputs
+        }
+        prober = Prober(self.sides.candidate, capture, self.sides.feeds.arrays)
+        return Region(self.sides.candidate.graph, index, prober, entry=entry, entry_values={})
+
+    def _output_pairs(self, region: Region) -> dict[str, Pair]:
+        names = self._captured_outputs(region.prober.capture)
+        return {
+            ours: Pair(candidate=ours, reference=theirs, basis=Basis.NAME)
+            for ours, theirs in names.items()
+            if theirs in region.index.group_of and region.graph.producer(ours) is not None
+        }
+
+    def _other_stage(self, region: Region) -> Answer | None:
+        """Whether the outputs agree at level 0 on CPU: then no node of the file is to blame."""
+        reference = {p.reference: self.truth[p.candidate] for p in self.output_pairs if p.reference is not None}
+        before = self.outputs
+        observed = {name: region.plain[name] for name in region.graph.outputs if name in region.plain}
+        rows = settle_outputs(
+            [p for p in self.output_pairs if p.candidate in observed],
+            truth=reference,
+            observed=observed,
+            tolerance=self.tolerance,
+            operators=len(region.graph.nodes),
+        )
+        measured = {row.name: row.noise for row in before if row.noise is not None}
+        rows = rows if self.tolerance.given else with_floors(rows, measured)
+        failing = {row.name for row in before if row.verdict is Verdict.MISMATCH}
+        if any(row.verdict is Verdict.MISMATCH for row in rows) or not failing & set(observed):
+            return None
+        cpu = all(name.lower().startswith("cpu") for name in self.request.providers)
+        stage = Stage.OPTIMIZER if cpu else Stage.PROVIDER
+        return answer(status=Status.SUSPECTED, outputs=before, stage=stage, request=self.request)
+
+    def _parameter_names(self) -> dict[str, str]:
+        """Reference parameter by candidate initializer, equal or nearest."""
+        parameters = self.sides.reference.parameters
+        if not parameters:
+            return {}
+        matcher = ParameterMatcher(parameters)
+        graph = self.sides.candidate.graph
+        read = dict.fromkeys(name for node in graph.nodes for name in node.real_inputs())
+        found = {}
+        for name in read:
+            array = self.sides.candidate.parameters.get(name)
+            match = matcher.match(name, array) if array is not None else None
+            if match is not None:
+                found[name] = match.parameter
+        return found
+
+    def _accuse(
+        self, region: Region, settled: Settled, parameter_of: Mapping[str, str]
+    ) -> tuple[tuple[Culprit, ...], dict[int, Narrowed]]:
+        explained = {gap.reader for gap in settled.missing}
+        culprits: list[Culprit] = []
+        narrowed: dict[int, Narrowed] = {}
+        for item in settled.accused:
+            if item.pair.candidate in explained:
+                continue
+            found = narrow(item, region=region, pairs=settled.pairs, parameter_of=parameter_of, on_progress=lambda n: None)
+            narrowed.setdefault(found.node.index, found)
+            culprits.append(
+                accuse(
+                    item, found, region=region, pairs=settled.pairs,
+                    computed=settled.forced[item.pair.candidate], truth=self.truth,
+                )
+            )  # fmt: skip
+        return ranked(culprits), narrowed
+
+    def _assemble(
+        self, region: Region, settled: Settled, culprits: Sequence[Culprit], narrowed: Mapping[int, Narrowed]
+    ) -> Report:
+        pairs = labelled(settled.pairs, region)
+        judged = {name: dataclasses.replace(item, pair=pairs[name]) for name, item in settled.judged.items()}
+        rows = node_rows(
+            region,
+            pairs=pairs,
+            judged=judged,
+            shapes_only=self.sides.shapes_only,
+            impacts={culprit.index: culprit.impact for culprit in culprits},
+        )
+        gap = settled.missing[0] if settled.missing else None
+        first = narrowed[culprits[0].index] if culprits else None
+        verdict = answer(
+            status=_status(culprits, gap),
+            outputs=self.outputs,
+            stage=_stage(first, gap),
+            culprits=culprits,
+            findings=tuple(self.findings),
+            request=self.request,
+        )
+        return self._finish(
+            verdict,
+            culprits=tuple(culprits),
+            nodes=rows,
+            alignment=alignment_summary(region.graph, region, pairs, rows),
+            search=SearchSummary(
+                strategy=Strategy.SCAN, probes=len(settled.judged), runs=self.sides.candidate.runs, steps=()
+            ),
+            missing_operation=None if gap is None else _missing(gap, region),
+            weights=tuple(
+                WeightRow(initializer=w.initializer, parameter=w.parameter, transform=w.transform, error=w.error)
+                for found in narrowed.values()
+                if (w := found.weight) is not None
+            ),
+        )
+
+    def _finish(self, verdict: Answer, **fields: object) -> Report:
+        from bisect_onnx.pipeline.environment import describe_environment
+
+        values: dict[str, object] = {
+            "alignment": EMPTY_ALIGNMENT,
+            "search": SearchSummary(strategy=Strategy.NONE, runs=self.sides.candidate.runs),
+        }
+        values.update(fields)
+        return Report(
+            status=verdict.status,
+            stage=verdict.stage,
+            summary=verdict.summary,
+            findings=verdict.findings,
+            next_steps=verdict.next_steps,
+            outputs=tuple(self.outputs),
+            environment=describe_environment(providers=self.request.providers, level=self.request.level),
+            inputs=self.sides.feeds.rows,
+            timing=self.run.timing(),
+            peak_memory_bytes=_peak_memory(),
+            **values,  # type: ignore[arg-type]
+        )
+
+
+def _status(culprits: Sequence[Culprit], gap: Gap | None) -> Status:
+    if culprits:
+        return Status.LOCATED if culprits[0].confidence == "certified" else Status.SUSPECTED
+    return Status.SUSPECTED if gap is not None else Status.ACCUMULATION
+
+
+def _stage(first: Narrowed | None, gap: Gap | None) -> Stage | None:
+    if first is not None:
+        return Stage.WEIGHTS if first.weight is not None else Stage.EXPORT
+    return Stage.EXPORT if gap is not None else None
+
+
+def _missing(gap: Gap, region: Region) -> MissingOperation:
+    call = origin(gap.reference, region.index, module=None)
+    return MissingOperation(after=gap.value, before=gap.reader, source=call.source if call is not None else None)
+
+
+def _peak_memory() -> int | None:
+    import sys
+
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak) if sys.platform == "darwin" else int(peak) * 1024

@@ -1,0 +1,295 @@
+"""Find the pairs of a region, and the segments that go wrong on the reference's own inputs.
+
+Values are paired by a plain run first. Then every pair is cut at once and fed with the reference's value:
+each segment shows the error it introduces, and values below a fault, now computed from right inputs, find
+their partners as well. What still mismatches is divided until no reference value inside it fits, and a
+pair that makes its own segment and all that follows wrong is taken back.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from bisect_onnx.align.by_structure import Hypothesis, hypotheses
+from bisect_onnx.align.by_value import acceptable, choose, pair_by_value
+from bisect_onnx.core.alignment import Basis, Pair
+from bisect_onnx.core.compare import Array
+from bisect_onnx.core.graph import Graph
+from bisect_onnx.core.segments import Segment, depends_on
+from bisect_onnx.pipeline.region import Judged, Region
+
+__all__ = ["Settled", "Settling"]
+
+# Hypotheses tried per segment and round. Each is one run of a few nodes (milliseconds).
+MOST_TRIALS = 48
+# Each round pairs at least one more value or takes one back for good; a region that has not settled by then
+# is reported with what stands.
+MOST_ROUNDS = 40
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settled:
+    """The pairs of a region and each segment's judgement, in topological order."""
+
+    pairs: Mapping[str, Pair]
+    judged: Mapping[str, Judged]
+    forced: Mapping[str, Array]  # all values of the last run on the reference's inputs
+    missing: tuple["Gap", ...]
+
+    @property
+    def accused(self) -> list[Judged]:
+        return [item for item in self.judged.values() if item.mismatch]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Gap:
+    """An operation of the reference that the candidate lacks: ``reader`` needs ``reference`` where it gets ``value``."""
+
+    value: str
+    reader: str
+    reference: str
+
+
+class Settling:
+    """One settling of one region; call `settle` once."""
+
+    def __init__(
+        self,
+        region: Region,
+        *,
+        outputs: Mapping[str, Pair],
+        parameter_of: Mapping[str, str],
+        narrow: bool,
+        on_progress: Callable[[int], None],
+    ) -> None:
+        self.region = region
+        self.outputs = outputs
+        self.parameter_of = parameter_of
+        self.narrow = narrow
+        self._on_progress = on_progress
+        self._barred: set[tuple[str, int]] = set()
+        self._exhausted: set[tuple[str, tuple[str, ...]]] = set()
+        self._confirmed: set[str] = set()
+        self.gaps: list[Gap] = []
+
+    def settle(self) -> Settled:
+        region = self.region
+        pairs = self._walk(region.plain, dict(region.entry))
+        pairs = self._ordered(pairs | self.outputs)
+        for round_number in range(MOST_ROUNDS):
+            self._on_progress(round_number)
+            forced = region.run(self._cuts(pairs))
+            judged = {name: region.judged(pair, pairs, forced[name]) for name, pair in pairs.items() if name in forced}
+            improved = self._improve(pairs, judged, forced)
+            if improved is None:
+                break
+            pairs = self._ordered(improved)
+        return Settled(pairs=pairs, judged=judged, forced=forced, missing=tuple(self.gaps))
+
+    def _walk(self, values: Mapping[str, Array], fixed: Mapping[str, Pair]) -> dict[str, Pair]:
+        return pair_by_value(
+            self.region.graph,
+            self.region.index,
+            observed=self.region.prints(values),
+            fixed=fixed,
+            barred=frozenset(self._barred),
+            narrow=self.narrow,
+        )
+
+    def _ordered(self, pairs: Mapping[str, Pair]) -> dict[str, Pair]:
+        graph = self.region.graph
+        names = [*graph.inputs, *(name for node in graph.nodes for name in node.real_outputs())]
+        return {name: pairs[name] for name in dict.fromkeys(names) if name in pairs}
+
+    def _cuts(self, pairs: Mapping[str, Pair]) -> list[Pair]:
+        """Pairs that can be fed: computed here, observable, and of as many elements on both sides."""
+        index = self.region.index
+        return [
+            pair
+            for name, pair in pairs.items()
+            if name in self.region.plain
+            and self.region.plain[name].size == index.fingerprint(index.group_of[pair.reference]).size
+        ]
+
+    def _improve(
+        self, pairs: dict[str, Pair], judged: Mapping[str, Judged], forced: Mapping[str, Array]
+    ) -> dict[str, Pair] | None:
+        """Better pairs, or None when these stand."""
+        wider = self._walk(forced, pairs)
+        if len(wider) > len(pairs):
+            return wider
+        for item in judged.values():
+            if not item.mismatch:
+                continue
+            better = (
+                self._rematched(item, pairs, forced)
+                or self._without(item, pairs, judged)
+                or self._divided(item, pairs, forced)
+                or self._other_input(item, pairs)
+            )
+            if better is not None:
+                return better
+        return None
+
+    def _rematched(self, item: Judged, pairs: dict[str, Pair], forced: Mapping[str, Array]) -> dict[str, Pair] | None:
+        """The computed value is another reference value, exactly: the pair was wrong, not the node."""
+        name = item.pair.candidate
+        if name in self.outputs or name in self._confirmed:
+            return None
+        index = self.region.index
+        ours = index.group_of[item.pair.reference]
+        print_ = self.region.prints({name: forced[name]}).get(name)
+        producer = self.region.graph.producer(name)
+        if print_ is None or producer is None:
+            return None
+        ancestors = frozenset(index.group_of[pairs[value].reference] for value in item.segment.inputs)
+        found = [
+            match
+            for match in acceptable(index, print_, ancestors=ancestors, narrow=self.narrow)
+            if match.group != ours and match.group not in ancestors and (name, match.group) not in self._barred
+        ]
+        pair = choose(index, found[:1], node=producer, name=name, shape=print_.shape, ancestors=ancestors)
+        if pair is None or self.region.judged(pair, pairs, forced[name]).mismatch:
+            return None
+        self._barred.add((name, ours))
+        return pairs | {name: pair}
+
+    def _without(self, item: Judged, pairs: dict[str, Pair], judged: Mapping[str, Judged]) -> dict[str, Pair] | None:
+        """A pair whose segment and every following segment mismatch is dropped when that makes them match."""
+        name = item.pair.candidate
+        if name in self.outputs or name in self._confirmed:
+            return None
+        following = [other for other in judged.values() if name in other.segment.inputs]
+        if not following or not all(other.mismatch for other in following):
+            if following:
+                self._confirmed.add(name)
+            return None
+        rest = {value: pair for value, pair in pairs.items() if value != name}
+        got = self.region.run(self._cuts(rest), [other.pair.candidate for other in following])
+        if any(self.region.judged(o.pair, rest, got[o.pair.candidate]).mismatch for o in following):
+            return None
+        self._barred.add((name, self.region.index.group_of[item.pair.reference]))
+        return rest
+
+    def _between(self, item: Judged, pairs: Mapping[str, Pair]) -> list[int]:
+        index = self.region.index
+        inputs = [index.group_of[pairs[value].reference] for value in item.segment.inputs]
+        return index.between(inputs, index.group_of[item.pair.reference])
+
+    def _divided(self, item: Judged, pairs: dict[str, Pair], forced: Mapping[str, Array]) -> dict[str, Pair] | None:
+        """A value inside the segment stands for a reference value: feeding it makes what follows agree."""
+        key = (item.pair.candidate, tuple(node.name for node in item.segment.nodes))
+        if len(item.segment.nodes) < 2 or key in self._exhausted:
+            return None
+        interior = {name: forced[name] for name in item.segment.interior if name in forced}
+        ranked = hypotheses(
+            item.segment,
+            graph=self.region.graph,
+            index=self.region.index,
+            groups=self._between(item, pairs),
+            observed=self.region.prints(interior),
+            parameter_of=self.parameter_of,
+        )
+        ranked = [h for h in ranked if (h.value, h.group) not in self._barred]
+        for hypothesis in ranked[:MOST_TRIALS]:
+            pair = self._pair(hypothesis, interior[hypothesis.value])
+            if self._heals(item, pair, pairs, forced):
+                self._confirmed.add(pair.candidate)
+                return pairs | {pair.candidate: pair}
+        self._exhausted.add(key)
+        return None
+
+    def _pair(self, hypothesis: Hypothesis, like: Array) -> Pair:
+        basis = Basis.STRUCTURE
+        if hypothesis.by_exporter:
+            basis = Basis.EXPORTER
+        elif hypothesis.by_parameter:
+            basis = Basis.PARAMETER
+        same = self.region.index.fingerprints[hypothesis.reference].shape == like.shape
+        return Pair(
+            candidate=hypothesis.value,
+            reference=hypothesis.reference,
+            basis=basis,
+            transform="identity" if same else "reshape",
+        )
+
+    def _heals(self, item: Judged, pair: Pair, pairs: Mapping[str, Pair], forced: Mapping[str, Array]) -> bool:
+        """Whether something below the value agrees with the reference once the value is the reference's."""
+        segment = item.segment
+        start = next(place for place, node in enumerate(segment.nodes) if pair.candidate in node.outputs)
+        below = depends_on(segment.nodes[start:], pair.candidate)
+        names = [name for name in (*segment.interior, segment.output) if name in below and name in forced]
+        if not names:
+            return False
+        trial = dict(pairs) | {pair.candidate: pair}
+        got = self.region.run([p for p in self._cuts(trial) if p.candidate in {*segment.inputs, pair.candidate}], names)
+        if segment.output in got and not self._judge_output(item, trial, got[segment.output]):
+            return True
+        index = self.region.index
+        group = index.group_of[pair.reference]
+        above = frozenset({group})
+        for name, print_ in self.region.prints(got).items():
+            producer = self.region.graph.producer(name)
+            if name == segment.output or producer is None:
+                continue
+            found = [m for m in acceptable(index, print_, ancestors=above, narrow=self.narrow) if m.group != group]
+            match = choose(index, found[:1], node=producer, name=name, shape=print_.shape, ancestors=above)
+            if match is None or print_.distinct <= 2:
+                continue
+            if not self.region.judged(match, trial, got[name]).mismatch and self.region.judged(match, pairs, forced[name]).mismatch:
+                return True
+        return False
+
+    def _judge_output(self, item: Judged, pairs: Mapping[str, Pair], computed: Array) -> bool:
+        return self.region.judged(item.pair, pairs, computed).mismatch
+
+    def _other_input(self, item: Judged, pairs: dict[str, Pair]) -> dict[str, Pair] | None:
+        """The segment is right when one of its inputs stands for a later reference value: the fault is above it.
+
+        Three ways that can be: the input passes a value through where the reference computes (a node to
+        accuse, above); the reader takes the wrong value while the right one exists (the reader is to
+        blame); nothing computes the right value (an operation is missing).
+        """
+        index = self.region.index
+        key = (item.pair.candidate, ("input", *item.segment.inputs))
+        if key in self._exhausted:
+            return None
+        self._exhausted.add(key)
+        taken = {index.group_of[pair.reference] for pair in pairs.values()}
+        for value in item.segment.inputs:
+            ours = index.group_of[pairs[value].reference]
+            size = index.fingerprint(ours).size
+            for group in self._between(item, pairs):
+                if group in taken or group == ours or index.fingerprint(group).size != size or value not in self.region.plain:
+                    continue
+                pair = Pair(
+                    candidate=value,
+                    reference=index.member(group, shape=self.region.plain[value].shape),
+                    basis=Basis.STRUCTURE,
+                )
+                trial = pairs | {value: pair}
+                got = self.region.run([p for p in self._cuts(trial) if p.candidate in item.segment.inputs], [item.pair.candidate])
+                if self._judge_output(item, trial, got[item.pair.candidate]):
+                    continue
+                if self._passes_through(value, ours, pairs):
+                    self._confirmed.add(value)
+                    self._barred.add((value, ours))
+                    return trial
+                self.gaps.append(Gap(value=value, reader=item.pair.candidate, reference=pair.reference))
+                return None
+        return None
+
+    def _passes_through(self, value: str, group: int, pairs: Mapping[str, Pair]) -> bool:
+        """Whether the node above ``value`` left its input as it was."""
+        segment: Segment = self.region.segment(value, {name: pair for name, pair in pairs.items() if name != value})
+        return any(self.region.index.group_of[pairs[name].reference] == group for name in segment.inputs)
+
+
+def subgraph(graph: Graph, segment: Segment) -> Graph:
+    """The segment as a graph of its own: its inputs are graph inputs, everything else keeps its name."""
+    return Graph(
+        name=segment.output,
+        inputs=segment.inputs,
+        outputs=(segment.output,),
+        nodes=segment.nodes,
+        values=graph.values,
+    )
