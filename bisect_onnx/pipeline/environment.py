@@ -7,8 +7,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import bisect_onnx
-
 __all__ = ["describe_environment"]
 
 DISTRIBUTIONS = ("torch", "onnx", "numpy", "onnx-graphsurgeon", "onnxscript", "transformers", "ml_dtypes")
@@ -33,7 +31,7 @@ def describe_environment(*, providers: Sequence[str], level: int) -> dict[str, o
         level: Its optimisation level.
     """
     return {
-        "bisect_onnx": bisect_onnx.__version__,
+        "bisect_onnx": sys.modules["bisect_onnx"].__version__,
         "python": platform.python_version(),
         "versions": {name: found for name in DISTRIBUTIONS if (found := _version(name)) is not None},
         "onnxruntime": {name: found for name in RUNTIME_DISTRIBUTIONS if (found := _version(name)) is not None},

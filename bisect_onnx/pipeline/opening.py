@@ -17,8 +17,6 @@ from bisect_onnx.runtimes.base import Reference
 from bisect_onnx.runtimes.user_code import FactoryAddress, load_attribute, similar_files, split_factory
 
 if TYPE_CHECKING:
-    from torch.nn import Module
-
     from bisect_onnx.runtimes.torch_factory import TorchModel
 
 __all__ = ["OpenedReference", "open_reference"]
@@ -33,7 +31,7 @@ class OpenedReference:
     required_inputs: tuple[str, ...] | None = None  # those without a default; None when only a run can tell
     example_inputs: object = None  # what the factory or the file gave as inputs; None when neither did
     leaves: Mapping[str, object] | None = None  # a caller's nested inputs, flat and named; None if not nested
-    module: "Module | None" = None  # None when the reference is no nn.Module in this process
+    module: object = None  # the nn.Module; None when the reference is none in this process
     notes: tuple[str, ...] = ()
 
 
