@@ -45,7 +45,7 @@ def read(path: str | Path) -> OnnxFile:
     """
     path = Path(path)
     proto = _parse(path)
-    for tensor in each_tensor(proto.graph):
+    for tensor in each_tensor(proto):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             check_external(tensor, folder=path.parent, model=path)
     opsets = {_domain(entry.domain): entry.version for entry in proto.opset_import}
@@ -95,7 +95,9 @@ def _parse(path: Path) -> onnx.ModelProto:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise NotAnOnnxFileError(path=path, got=error.strerror or str(error), next_step="check its permissions") from error
+        raise NotAnOnnxFileError(
+            path=path, got=error.strerror or str(error), next_step="check its permissions"
+        ) from error
     if not data:
         raise NotAnOnnxFileError(path=path, got="an empty file", next_step=AGAIN)
     for magic, what, next_step in FOREIGN:

@@ -69,7 +69,11 @@ def _value(name: str, kind: ValueKind, known: TensorType) -> Value:
 
 
 def _nodes(
-    structure: gs.Graph, protos: Sequence[onnx.NodeProto], *, inferred: Sequence[onnx.NodeProto], path: tuple[PathStep, ...]
+    structure: gs.Graph,
+    protos: Sequence[onnx.NodeProto],
+    *,
+    inferred: Sequence[onnx.NodeProto],
+    path: tuple[PathStep, ...],
 ) -> tuple[Node, ...]:
     return tuple(
         _node(index, node, proto=proto, inferred=typed, path=path)

@@ -16,7 +16,9 @@ __all__ = ["Origin", "origin_of", "scope_of_name"]
 
 PREFIX = "pkg.torch.onnx."
 FX_NODE = re.compile(r"^%(?P<name>[\w.]+)\s*:.*?call_\w+\[target=(?P<target>[\w.<>]+)\]", re.DOTALL)
-FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in [^\n]*(?:\n(?P<code>(?!\s*File ")[^\n]*))?', re.MULTILINE)
+FRAME = re.compile(
+    r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in [^\n]*(?:\n(?P<code>(?!\s*File ")[^\n]*))?', re.MULTILINE
+)
 OLD_FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): \S+\s*$", re.MULTILINE)
 
 

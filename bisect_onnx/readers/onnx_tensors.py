@@ -6,7 +6,7 @@ reference to a file, which is what shape inference and probes work on.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,6 @@ SLIM_BYTES = 1024
 ALIGNMENT = 64
 
 
-
 def tensor_dtype_name(kind: int) -> str:
     """Name of an element type: numpy's, bfloat16, the float8 names of ml_dtypes, or str."""
     if kind == onnx.TensorProto.STRING:
@@ -52,15 +51,25 @@ def tensor_dtype_name(kind: int) -> str:
     return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind)).name)
 
 
-def each_tensor(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor of a graph: initializers and tensor attributes, bodies included."""
+def each_tensor(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor of a model: initializers and tensor attributes, in bodies and functions too."""
+    yield from _graph_tensors(model.graph)
+    for function in model.functions:
+        yield from _node_tensors(function.node)
+
+
+def _graph_tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     yield from graph.initializer
-    for node in graph.node:
+    yield from _node_tensors(graph.node)
+
+
+def _node_tensors(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.TENSOR:
                 yield attribute.t
             elif attribute.type == onnx.AttributeProto.GRAPH:
-                yield from each_tensor(attribute.g)
+                yield from _graph_tensors(attribute.g)
 
 
 def external_entries(tensor: onnx.TensorProto) -> dict[str, str]:
@@ -261,5 +270,3 @@ def raw_bytes(tensor: onnx.TensorProto) -> bytes:
         return tensor.raw_data
     array = numpy_helper.to_array(tensor)
     return numpy_helper.from_array(array).raw_data
-
-

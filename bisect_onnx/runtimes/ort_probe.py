@@ -1,0 +1,160 @@
+"""Probe an ONNX model with ONNX Runtime: any values replaced, any values returned, at level 0 on CPU."""
+
+import collections
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnxruntime as ort
+
+from bisect_onnx.core.graph import ValueKind
+from bisect_onnx.errors import FeedDtypeError, FeedNamesError, ModelNotLoadedError, RuntimeFailedError
+from bisect_onnx.readers.onnx_file import OnnxFile
+from bisect_onnx.runtimes.base import Array
+from bisect_onnx.runtimes.expose import CutType, expose
+from bisect_onnx.runtimes.ort_session import FATAL, RUNTIME_ERRORS, Settings, create_session, first_line
+from bisect_onnx.runtimes.ort_values import element_type, is_exposable, run_session
+from bisect_onnx.runtimes.ort_weights import PlacedWeights
+
+__all__ = ["RUNTIME_NAME", "Prober", "run_named"]
+
+RUNTIME_NAME = "ONNX Runtime"
+
+# The locate engine alternates between a scan and its confirmation; more sessions only hold memory.
+KEPT_SESSIONS = 3
+
+# A prepacked copy of the weights per session costs their size again, and 0.4 s for 256 MB.
+PROBE_CONFIG: Mapping[str, str] = {"session.disable_prepacking": "1"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProbeSession:
+    session: ort.InferenceSession
+    inputs: Mapping[str, str]  # graph input that stands for each cut
+    fetch: tuple[str, ...]  # the exposable ones
+
+
+class Prober:
+    """Sessions over pieces of one model, the newest few kept."""
+
+    def __init__(self, file: OnnxFile, *, settings: Settings) -> None:
+        self._file = file
+        self._settings = settings
+        self._weights: PlacedWeights | None = None
+        self._sessions: collections.OrderedDict[object, ProbeSession] = collections.OrderedDict()
+        self.runs = 0
+
+    def probe(self, feeds: Mapping[str, Array], *, fetch: Sequence[str], cuts: Mapping[str, Array]) -> dict[str, Array]:
+        """See `runtimes.base.Candidate.probe`.
+
+        ``cuts`` may also name graph inputs and initializers. A fetched graph input or initializer is
+        returned as fed or stored.
+
+        Raises:
+            ValueError: A name that the main graph does not have.
+        """
+        graph = self._file.graph
+        for name in (*fetch, *cuts):
+            if name not in graph.values:
+                raise ValueError(f"{name!r} is no value of the main graph of {self._file.path.name}")
+        # An initializer that the file also lists as an input may be fed like one.
+        overrides = {name: array for name, array in feeds.items() if graph.kind(name) is ValueKind.PARAMETER}
+        replaced = {**overrides, **cuts}
+        for name, array in replaced.items():
+            self._check(name, array)
+        found = {name: self._given(name, feeds) for name in fetch if graph.producer(name) is None}
+        computed = tuple(dict.fromkeys(name for name in fetch if name not in found))
+        if computed:
+            found.update(self._run(feeds, fetch=computed, cuts=replaced))
+        return {name: found[name] for name in fetch if name in found}
+
+    def _check(self, name: str, array: Array) -> None:
+        """A cut of another dtype or rank would be another model."""
+        known = self._file.graph.values[name]
+        expected = np.dtype(object).name if known.dtype == "str" else known.dtype
+        if expected is not None and array.dtype.name != expected:
+            raise FeedDtypeError(
+                where=f"the value fed into {self._file.path.name}", name=name, expected=expected, got=array.dtype.name
+            )
+
+    def _given(self, name: str, feeds: Mapping[str, Array]) -> Array:
+        if name in feeds:
+            return np.array(feeds[name])
+        if name in self._file.initializers:
+            return np.array(self._file.initializers[name])
+        raise _missing([name], path=str(self._file.path), signature=self._file.graph.inputs)
+
+    def _run(
+        self, feeds: Mapping[str, Array], *, fetch: tuple[str, ...], cuts: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        types = {name: CutType(dtype=array.dtype, rank=array.ndim) for name, array in cuts.items()}
+        probe = self._session(fetch, types)
+        arrays = {probe.inputs[name]: array for name, array in cuts.items() if name in probe.inputs}
+        wanted = {value.name for value in probe.session.get_inputs()} - set(arrays)
+        arrays.update({name: feeds[name] for name in sorted(wanted & set(feeds))})
+        if not probe.fetch:
+            return {}
+        self.runs += 1
+        return run_named(probe.session, arrays, fetch=probe.fetch, file=self._file)
+
+    def _session(self, fetch: tuple[str, ...], cuts: Mapping[str, CutType]) -> ProbeSession:
+        key = (fetch, tuple(cuts.items()))
+        if key in self._sessions:
+            self._sessions.move_to_end(key)
+            return self._sessions[key]
+        made = self._create(fetch, cuts)
+        self._sessions[key] = made
+        while len(self._sessions) > KEPT_SESSIONS:
+            self._sessions.popitem(last=False)
+        return made
+
+    def _create(self, fetch: tuple[str, ...], cuts: Mapping[str, CutType]) -> ProbeSession:
+        if self._weights is None:
+            self._weights = PlacedWeights(self._file)
+        exposed = expose(self._weights.model, graph=self._file.graph, fetch=fetch, cuts=cuts)
+        settings = self._settings.for_probes({**PROBE_CONFIG, **self._weights.config})
+        try:
+            session = create_session(exposed.proto.SerializeToString(), settings=settings, path=self._file.path)
+        except ModelNotLoadedError as error:
+            raise RuntimeFailedError(
+                runtime=RUNTIME_NAME, path=self._file.path, fetching=describe(fetch), detail=error.detail
+            ) from error
+        usable = tuple(output.name for output in session.get_outputs() if is_exposable(output.type))
+        return ProbeSession(session=session, inputs=exposed.inputs, fetch=usable)
+
+
+def run_named(
+    session: ort.InferenceSession, feeds: Mapping[str, Array], *, fetch: Sequence[str], file: OnnxFile
+) -> dict[str, Array]:
+    """Run after a check of names and dtypes; the runtime's own faults become ours.
+
+    Raises:
+        FeedNamesError: An input is missing.
+        FeedDtypeError: An array is of another dtype than the model declares.
+        RuntimeFailedError: The run ended before its end.
+    """
+    inputs = {value.name: value for value in session.get_inputs()}
+    missing = [name for name in inputs if name not in feeds]
+    if missing:
+        raise _missing(missing, path=str(file.path), signature=tuple(inputs))
+    for name, array in feeds.items():
+        expected = element_type(inputs[name].type) if name in inputs else array.dtype
+        if expected is not None and array.dtype != expected and not (expected == object and array.dtype.kind == "U"):
+            raise FeedDtypeError(where=file.path.name, name=name, expected=expected.name, got=array.dtype.name)
+    options = ort.RunOptions()
+    options.log_severity_level = FATAL
+    try:
+        return run_session(session, feeds, fetch=fetch, options=options)
+    except RUNTIME_ERRORS as error:
+        raise RuntimeFailedError(
+            runtime=RUNTIME_NAME, path=file.path, fetching=describe(fetch), detail=first_line(error)
+        ) from error
+
+
+def describe(fetch: Sequence[str]) -> str:
+    """What a run was after, for messages."""
+    return f"while computing {fetch[0]!r}" + (f" and {len(fetch) - 1} more values" if len(fetch) > 1 else "")
+
+
+def _missing(names: Sequence[str], *, path: str, signature: Sequence[str]) -> FeedNamesError:
+    return FeedNamesError(where=path, signature=signature, missing=names, extra=(), guesses=())

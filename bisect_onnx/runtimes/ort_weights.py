@@ -1,0 +1,75 @@
+"""Weights where every probe finds them without carrying them: in files that the runtime maps.
+
+Serialising weights into each probe would cost seconds and double the memory. The user's external data is read
+in place. Inline weights are written once, to a temporary file that goes when the program ends. Nothing is
+ever written beside the user's files.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import onnx
+
+from bisect_onnx.errors import TemporarySpaceError
+from bisect_onnx.readers.onnx_file import OnnxFile
+from bisect_onnx.readers.onnx_tensors import (
+    INLINE_LOCATION,
+    byte_length,
+    each_tensor,
+    external_entries,
+    point_at,
+    raw_bytes,
+)
+
+__all__ = ["PlacedWeights"]
+
+# The runtime allows external data only below one folder; where data lies in several places it is the folder
+# that holds them all.
+FOLDER_ENTRY = "session.model_external_initializers_file_folder_path"
+
+
+class PlacedWeights:
+    """A model whose large tensors all lie in files below ``config[...folder_path]``.
+
+    ``model`` may be cut up freely. The temporary file lives as long as this object, at most until the
+    program ends.
+    """
+
+    def __init__(self, file: OnnxFile) -> None:
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self.model = onnx.ModelProto()
+        self.model.CopyFrom(file.slim.proto)
+        external = [t for t in each_tensor(self.model) if t.data_location == onnx.TensorProto.EXTERNAL]
+        self.config: dict[str, str] = {}
+        if external:
+            inline = self._write(file) if file.slim.inline else Path()
+            # The runtime resolves links before it checks where a file lies.
+            self._place(external, inline=inline, folder=file.path.absolute().parent)
+
+    def _write(self, file: OnnxFile) -> Path:
+        """Write the inline tensors one behind the other, as `Slim.inline` says."""
+        self._temporary = tempfile.TemporaryDirectory(prefix="bisect-onnx-", ignore_cleanup_errors=True)
+        target = Path(self._temporary.name).resolve() / "weights.bin"
+        try:
+            with target.open("wb") as stream:
+                for offset, tensor in file.slim.inline:
+                    stream.seek(offset)
+                    stream.write(raw_bytes(tensor))
+        except OSError as error:
+            self._temporary.cleanup()
+            raise TemporarySpaceError(folder=target.parent.parent, problem=error.strerror or str(error)) from error
+        return target
+
+    def _place(self, tensors: Iterable[onnx.TensorProto], *, inline: Path, folder: Path) -> None:
+        places = []
+        for tensor in tensors:
+            location = external_entries(tensor).get("location", "")
+            places.append((tensor, inline if location == INLINE_LOCATION else (folder / location).resolve()))
+        root = Path(os.path.commonpath({str(path.parent) for _, path in places}))
+        self.config = {FOLDER_ENTRY: str(root)}
+        for tensor, path in places:
+            offset = int(external_entries(tensor).get("offset", "0"))
+            location = path.relative_to(root).as_posix()
+            point_at(tensor, location=location, offset=offset, length=byte_length(tensor) or 0)
