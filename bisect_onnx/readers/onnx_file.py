@@ -105,7 +105,7 @@ def _parse(path: Path) -> onnx.ModelProto:
         if data.startswith(magic) or (magic == b"ORTM" and data[4:8] == magic):
             raise NotAnOnnxFileError(path=path, got=what, next_step=next_step)
     try:
-        model = onnx.ModelProto.FromString(data)
+        model: onnx.ModelProto = onnx.ModelProto.FromString(data)
     except DecodeError as error:
         got = f"{len(data)} bytes that do not parse (cut short, or another format)"
         raise NotAnOnnxFileError(path=path, got=got, next_step=AGAIN) from error

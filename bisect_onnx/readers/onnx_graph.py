@@ -12,7 +12,7 @@ from bisect_onnx.core.graph import Graph, Node, PathStep, Value, ValueKind, node
 from bisect_onnx.readers.onnx_kinds import SMALL_CONSTANT, classify
 from bisect_onnx.readers.onnx_metadata import origin_of
 from bisect_onnx.readers.onnx_structure import import_bare
-from bisect_onnx.readers.onnx_tensors import byte_length, tensor_dtype_name
+from bisect_onnx.readers.onnx_tensors import byte_length, element_count, tensor_dtype_name
 
 __all__ = ["build_graph", "constant_tensors"]
 
@@ -60,11 +60,11 @@ def _graph(
         inputs=inputs,
         outputs=tuple(tensor.name for tensor in structure.outputs),
         nodes=nodes,
-        values={name: _value(name, kind, types.get(name, UNKNOWN)) for name, kind in kinds.items()},
+        values={name: _value(name, kind, known=types.get(name, UNKNOWN)) for name, kind in kinds.items()},
     )
 
 
-def _value(name: str, kind: ValueKind, known: TensorType) -> Value:
+def _value(name: str, kind: ValueKind, *, known: TensorType) -> Value:
     return Value(name=name, kind=kind, dtype=known.dtype, shape=known.shape)
 
 
@@ -130,7 +130,7 @@ def _function(function: onnx.FunctionProto) -> Graph:
         inputs=tuple(function.input),
         outputs=tuple(function.output),
         nodes=nodes,
-        values={name: _value(name, kind, UNKNOWN) for name, kind in kinds.items()},
+        values={name: _value(name, kind, known=UNKNOWN) for name, kind in kinds.items()},
     )
 
 
@@ -181,9 +181,8 @@ def _tables(nodes: Sequence[onnx.NodeProto]) -> dict[str, bool]:
     """Outputs of Constant nodes; True where they hold floating numbers or more elements than a shape has."""
     tables: dict[str, bool] = {}
     for name, constant in constant_tensors(nodes).items():
-        known = _constant_type(constant)
-        count = int(np.prod(known.shape, dtype=np.int64)) if known.shape else 1
-        tables[name] = count > SMALL_CONSTANT or (known.dtype or "").startswith(("float", "bfloat", "complex"))
+        floating = (_constant_type(constant).dtype or "").startswith(("float", "bfloat", "complex"))
+        tables[name] = floating or element_count(constant) > SMALL_CONSTANT
     return tables
 
 
@@ -216,9 +215,8 @@ _PLAIN_FORMS: Mapping[int, Any] = {
 
 
 def _plain_tensor(tensor: onnx.TensorProto) -> object:
-    count = int(np.prod(tensor.dims, dtype=np.int64)) if tensor.dims else 1
     external = tensor.data_location == onnx.TensorProto.EXTERNAL
-    if count > SMALL_CONSTANT or external or byte_length(tensor) is None:
+    if element_count(tensor) > SMALL_CONSTANT or external or byte_length(tensor) is None:
         return f"{tensor_dtype_name(tensor.data_type)}{list(tensor.dims)}"
     return _nested(onnx.numpy_helper.to_array(tensor).tolist())
 

@@ -44,11 +44,11 @@ def classify(
     kinds = dict.fromkeys(parameters, ValueKind.PARAMETER) | dict.fromkeys(inputs, ValueKind.INPUT)
     for node in nodes:
         for name in node.real_outputs():
-            kinds[name] = _kind(node, kinds, tables)
+            kinds[name] = _kind(node, kinds, tables=tables)
     return kinds
 
 
-def _kind(node: Node, kinds: Mapping[str, ValueKind], tables: Mapping[str, bool]) -> ValueKind:
+def _kind(node: Node, kinds: Mapping[str, ValueKind], *, tables: Mapping[str, bool]) -> ValueKind:
     if node.op_type == "Constant" and node.outputs[0] in tables:
         return ValueKind.PARAMETER if tables[node.outputs[0]] else ValueKind.CONSTANT
     if _is_unpredictable(node):

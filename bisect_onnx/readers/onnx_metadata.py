@@ -124,8 +124,8 @@ def _own_roots() -> tuple[str, ...]:
     roots: list[str] = []
     for package in ("torch", "bisect_onnx"):
         spec = importlib.util.find_spec(package)  # finds, does not import
-        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-            roots.append(str(folder).replace("\\", "/").rstrip("/") + "/")
+        folders = spec.submodule_search_locations if spec is not None else None
+        roots.extend(str(folder).replace("\\", "/").rstrip("/") + "/" for folder in folders or ())
     return tuple(roots)
 
 

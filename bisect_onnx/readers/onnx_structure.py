@@ -20,12 +20,12 @@ def import_bare(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], *, opse
     """
     model = onnx.ModelProto(ir_version=onnx.IR_VERSION)
     model.opset_import.add(domain="", version=opset)
-    bare_graph(graph, nodes, model.graph)
+    bare_graph(graph, nodes, target=model.graph)
     with gs.logger.G_LOGGER.suppress(gs.logger.G_LOGGER.ERROR):
         return gs.import_onnx(model)
 
 
-def bare_graph(source: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], target: onnx.GraphProto) -> None:
+def bare_graph(source: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], *, target: onnx.GraphProto) -> None:
     """Fill ``target`` with the edges among ``nodes``, which belong to ``source``."""
     initialized = {tensor.name for tensor in source.initializer}
     target.name = source.name or "graph"
@@ -41,4 +41,4 @@ def bare_graph(source: onnx.GraphProto, nodes: Sequence[onnx.NodeProto], target:
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH and not attribute.ref_attr_name:
                 copy = bare.attribute.add(name=attribute.name, type=attribute.type)
-                bare_graph(attribute.g, attribute.g.node, copy.g)
+                bare_graph(attribute.g, attribute.g.node, target=copy.g)

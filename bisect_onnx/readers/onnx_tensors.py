@@ -24,6 +24,7 @@ __all__ = [
     "byte_length",
     "check_external",
     "each_tensor",
+    "element_count",
     "external_entries",
     "point_at",
     "raw_bytes",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, np.dtype[Any]]
+TensorSource = onnx.TensorProto | onnx.SparseTensorProto | Array
 
 # Marks, in a slim model, a tensor whose bytes lie inside the user's own proto and not in a file.
 INLINE_LOCATION = "<inline>"
@@ -102,11 +104,18 @@ def tensor_array(tensor: onnx.TensorProto, *, folder: Path, model: Path) -> Arra
 _PACKED = frozenset(np.dtype(kind) for kind in (ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.float4_e2m1fn))
 
 
+def element_count(tensor: TensorSource) -> int:
+    """Number of elements, without reading them."""
+    if isinstance(tensor, np.ndarray):
+        return int(tensor.size)
+    return int(np.prod(tensor.dims, dtype=np.int64)) if tensor.dims else 1
+
+
 def byte_length(tensor: onnx.TensorProto) -> int | None:
     """Bytes that the elements take in a raw file; None for strings."""
     if tensor.data_type == onnx.TensorProto.STRING:
         return None
-    count = int(np.prod(tensor.dims, dtype=np.int64)) if tensor.dims else 1
+    count = element_count(tensor)
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
     return (count + 1) // 2 if dtype in _PACKED else count * dtype.itemsize
 
@@ -139,7 +148,7 @@ def check_external(tensor: onnx.TensorProto, *, folder: Path, model: Path) -> tu
 class TensorMap(Mapping[str, Array]):
     """Arrays by name, read when asked for."""
 
-    def __init__(self, tensors: Mapping[str, "TensorSource"], *, model: Path) -> None:
+    def __init__(self, tensors: Mapping[str, TensorSource], *, model: Path) -> None:
         self._tensors = tensors
         self._model = model
 
@@ -159,16 +168,6 @@ class TensorMap(Mapping[str, Array]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._tensors
-
-    def size(self, name: str) -> int:
-        """Number of elements, without reading them."""
-        source = self._tensors[name]
-        if isinstance(source, np.ndarray):
-            return int(source.size)
-        return int(np.prod(source.dims, dtype=np.int64)) if source.dims else 1
-
-
-TensorSource = onnx.TensorProto | onnx.SparseTensorProto | Array
 
 
 def dense_array(sparse: onnx.SparseTensorProto, *, folder: Path, model: Path) -> Array:

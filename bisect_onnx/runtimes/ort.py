@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import onnxruntime as ort
 
 from bisect_onnx.core.graph import Graph
 from bisect_onnx.readers.onnx_file import OnnxFile
@@ -12,6 +12,9 @@ from bisect_onnx.runtimes.base import Array
 from bisect_onnx.runtimes.ort_probe import Prober, run_named
 from bisect_onnx.runtimes.ort_session import Settings, create_session, provider_name
 from bisect_onnx.runtimes.ort_values import is_exposable
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 __all__ = ["OrtCandidate"]
 

@@ -139,7 +139,8 @@ def run_named(
         raise _missing(missing, path=str(file.path), signature=tuple(inputs))
     for name, array in feeds.items():
         expected = element_type(inputs[name].type) if name in inputs else array.dtype
-        if expected is not None and array.dtype != expected and not (expected == object and array.dtype.kind == "U"):
+        both_text = expected is not None and expected.kind == "O" and array.dtype.kind == "U"
+        if expected is not None and array.dtype != expected and not both_text:
             raise FeedDtypeError(where=file.path.name, name=name, expected=expected.name, got=array.dtype.name)
     options = ort.RunOptions()
     options.log_severity_level = FATAL

@@ -144,7 +144,7 @@ RUNTIME_ERRORS: Final[tuple[type[Exception], ...]] = (
 def _integer(options: ort.SessionOptions, name: str, *, value: str) -> None:
     try:
         setattr(options, name, int(value))
-    except (ValueError, *RUNTIME_ERRORS) as error:
+    except RUNTIME_ERRORS as error:
         raise SessionOptionValueError(option=name, value=value, expected="an integer of 0 or more") from error
 
 

@@ -72,7 +72,7 @@ def _to_runtime(array: Array) -> ort.OrtValue:
 
 def _from_runtime(value: ort.OrtValue, ort_type: str) -> Array:
     dtype = element_type(ort_type)
-    if dtype not in BIT_TYPES:
+    if dtype is None or dtype not in BIT_TYPES:
         return np.asarray(value.numpy())
     buffer = (ctypes.c_uint8 * value.tensor_size_in_bytes()).from_address(value.data_ptr())
     return np.frombuffer(bytes(buffer), dtype=np.uint8).view(dtype).reshape(tuple(value.shape()))

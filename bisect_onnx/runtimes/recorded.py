@@ -118,13 +118,13 @@ def _inspect(path: Path) -> dict[str, Value]:
                     name=name, kind=ValueKind.ACTIVATION, dtype=_dtype_name(array), shape=tuple(array.shape)
                 )
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise _unreadable(path, name, error) from error
+        raise _unreadable(path, name, error=error) from error
     if not found:
         raise RecordingError(path=path, expected=FORM, got="no arrays", next_step="record again")
     return found
 
 
-def _unreadable(path: Path, name: str, error: Exception) -> RecordingError:
+def _unreadable(path: Path, name: str, *, error: Exception) -> RecordingError:
     if "pickle" in str(error).lower():
         return RecordingError(
             path=path,
