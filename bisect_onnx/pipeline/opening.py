@@ -14,7 +14,7 @@ from bisect_onnx.errors import (
     listing,
 )
 from bisect_onnx.runtimes.base import Reference
-from bisect_onnx.runtimes.user_code import FactoryAddress, load_attribute, similar_files, split_factory
+from bisect_onnx.runtimes.user_code import FactoryAddress, require_file, similar_files, split_factory
 
 if TYPE_CHECKING:
     from bisect_onnx.runtimes.torch_factory import TorchModel
@@ -75,10 +75,10 @@ def _open_object(value: object, *, weights: Path | None, unsafe_load: bool, inpu
 def _open_factory(
     address: FactoryAddress, *, weights: Path | None, unsafe_load: bool, inputs: object
 ) -> OpenedReference:
-    found = load_attribute(address)  # before torch, so that a wrong path is told at once
+    require_file(address)  # before torch, so that a wrong path is told at once
     from bisect_onnx.runtimes import torch_factory
 
-    return _wrapped(torch_factory.build_module(found, weights=weights, unsafe_load=unsafe_load), inputs=inputs)
+    return _wrapped(torch_factory.build_module(address, weights=weights, unsafe_load=unsafe_load), inputs=inputs)
 
 
 def _wrapped(model: "TorchModel", *, inputs: object) -> OpenedReference:
@@ -141,17 +141,16 @@ def _open_torch_file(path: Path) -> Reference:
         )
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
-    from bisect_onnx.runtimes import torch_program
-
-    if any(name.endswith("constants.pkl") for name in names):
-        return torch_program.load_torchscript(path)
-    if path.suffix != ".pt2" and any(name.endswith("data.pkl") for name in names):
+    scripted = any(name.endswith("constants.pkl") for name in names)
+    if not scripted and path.suffix != ".pt2" and any(name.endswith("data.pkl") for name in names):
         raise ReferenceFormError(
             reference=str(path),
             got="a checkpoint written by torch.save: tensors without the code of a model",
             next_step=f"give the code too: --reference file.py:factory --weights {path.name}",
         )
-    return torch_program.load_program(path)
+    from bisect_onnx.runtimes import torch_program
+
+    return torch_program.load_torchscript(path) if scripted else torch_program.load_program(path)
 
 
 def _no_factory_named(path: Path) -> ReferenceFormError:

@@ -25,6 +25,9 @@ NESTS = ("state_dict", "model_state_dict", "model", "module", "net", "params")
 # Wrappers that lengthen every key: DataParallel, Lightning, torch.compile, and their usual attribute names.
 PREFIXES = ("module.", "model.", "_orig_mod.", "net.", "module._orig_mod.", "model._orig_mod.")
 
+# Old torch.save wrote a plain pickle; new ones are zip files.
+PICKLE_MARK = b"\x80"
+
 State = Mapping[str, Any]
 
 
@@ -82,6 +85,10 @@ def _read_torch(path: Path, *, unsafe: bool) -> object:
             got="a TorchScript archive, which is a whole model",
             next_step=f"give it as the reference: --reference {path.name}",
         )
+    if not zipfile.is_zipfile(path) and not path.read_bytes()[:1] == PICKLE_MARK:
+        raise WeightsUnreadableError(
+            path=path, detail=f"{path.stat().st_size} bytes that are no file of torch.save, or cut off"
+        )
     try:
         return torch.load(path, map_location="cpu", weights_only=not unsafe)
     except pickle.UnpicklingError as error:
@@ -103,13 +110,8 @@ def is_torchscript(path: Path) -> bool:
 
 def _pickle_reason(error: pickle.UnpicklingError) -> str | None:
     """What torch refused to unpickle; None when the file is damaged rather than refused."""
-    text = str(error)
-    found = re.search(r"GLOBAL (\S+) was not an allowed global", text) or re.search(
-        r"Unsupported (?:global|class|operand)[^\n]*", text
-    )
-    if found is None:
-        return None
-    return f"an object of {found[1]}" if found.lastindex else found[0]
+    found = re.search(r"GLOBAL (\S+) was not an allowed global|Unsupported class (\S+)", str(error))
+    return f"an object of {found[1] or found[2]}" if found is not None else None
 
 
 def _state_dict(content: object, *, path: Path) -> tuple[State, tuple[str, ...]]:

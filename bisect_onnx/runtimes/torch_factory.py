@@ -14,7 +14,7 @@ import torch
 from bisect_onnx.errors import FactoryResultError, ReferenceFormError, WeightsNotApplicableError
 from bisect_onnx.runtimes.base import Reference
 from bisect_onnx.runtimes.torch_checkpoint import load_weights
-from bisect_onnx.runtimes.user_code import UserAttribute, call_factory
+from bisect_onnx.runtimes.user_code import FactoryAddress, call_factory, load_attribute
 
 __all__ = ["EagerModel", "TorchModel", "build_module", "open_in_memory", "wrap"]
 
@@ -46,13 +46,14 @@ class EagerModel:
     leaves: Mapping[str, object] | None
 
 
-def build_module(found: UserAttribute, *, weights: Path | None, unsafe_load: bool) -> TorchModel:
+def build_module(address: FactoryAddress, *, weights: Path | None, unsafe_load: bool) -> TorchModel:
     """The module that a REF's attribute is or makes, with the checkpoint loaded into it."""
     with kept_random_state():
+        found = load_attribute(address)
         result = found.value
         if inspect.isclass(result) or (callable(result) and not isinstance(result, torch.nn.Module)):
             result = call_factory(found)
-        module, example_inputs = _take_apart(found.address.text, result)
+        module, example_inputs = _take_apart(address.text, result)
     notes: tuple[str, ...] = ()
     if weights is not None:
         if isinstance(module, torch.jit.ScriptModule):
@@ -60,7 +61,7 @@ def build_module(found: UserAttribute, *, weights: Path | None, unsafe_load: boo
         if module is found.value:  # a module object lives on in the user's Python module
             module = copy.deepcopy(module)
         notes = load_weights(module, weights, unsafe=unsafe_load)
-    return TorchModel(module=module, description=found.address.text, example_inputs=example_inputs, notes=notes)
+    return TorchModel(module=module, description=address.text, example_inputs=example_inputs, notes=notes)
 
 
 def open_in_memory(value: object, *, weights: Path | None, unsafe_load: bool) -> TorchModel | Reference:
@@ -178,17 +179,17 @@ def forward_parameters(module: torch.nn.Module) -> dict[str, bool] | None:
 @contextlib.contextmanager
 def kept_random_state() -> Iterator[None]:
     """Seed the generators for the user's factory and put their states back."""
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the user's code may use it
+    python, legacy = random.getstate(), np.random.get_state()
     try:
         used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call] # torch leaves it untyped
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if used else ()):
             random.seed(FACTORY_SEED)
-            np.random.seed(FACTORY_SEED)  # noqa: NPY002 - the user's code may use it
+            np.random.seed(FACTORY_SEED)
             torch.manual_seed(FACTORY_SEED)
             yield
     finally:
         random.setstate(python)
-        np.random.set_state(legacy)  # noqa: NPY002 - the user's code may use it
+        np.random.set_state(legacy)
 
 
 def _take_apart(reference: str, result: object) -> tuple[torch.nn.Module, object]:

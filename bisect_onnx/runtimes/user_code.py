@@ -25,13 +25,14 @@ __all__ = [
     "UserAttribute",
     "call_factory",
     "load_attribute",
+    "require_file",
     "similar_files",
     "split_factory",
     "user_code_runs",
 ]
 
-# Files imported because a REF's file imported them, by module name: a later REF in another folder must not be
-# served the first folder's `layers.py` for its own.
+# Folders whose modules were imported on behalf of a REF's file, by module name: a later REF in another folder
+# must not be served the first folder's `layers.py` for its own.
 _siblings: dict[str, Path] = {}
 
 
@@ -71,6 +72,12 @@ def split_factory(text: str) -> FactoryAddress | None:
     return FactoryAddress(text=text, module=module, attribute=attribute)
 
 
+def require_file(address: FactoryAddress) -> None:
+    """Refuse an address whose file is not there; quick, so that it can come before anything heavy."""
+    if address.file is not None and not address.file.is_file():
+        raise _missing_file(address, address.file.resolve())
+
+
 def load_attribute(address: FactoryAddress) -> UserAttribute:
     """Import the module (nothing of it may print on our stdout) and find the attribute in it."""
     with user_code_runs(address):
@@ -87,14 +94,17 @@ def load_attribute(address: FactoryAddress) -> UserAttribute:
 @contextlib.contextmanager
 def user_code_runs(address: FactoryAddress) -> Iterator[None]:
     """The user's folder leads the import path, and what their code prints goes to stderr."""
-    folder = str(address.search_path)
-    sys.path.insert(0, folder)
+    folder = address.search_path
+    _forget_siblings(but_of=folder)
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
     finally:
         with contextlib.suppress(ValueError):  # their code may have removed it
-            sys.path.remove(folder)
+            sys.path.remove(str(folder))
+        _remember_siblings(folder, before=before)
 
 
 def call_factory(found: UserAttribute) -> object:
@@ -112,9 +122,6 @@ def call_factory(found: UserAttribute) -> object:
 def _import_file(address: FactoryAddress) -> ModuleType:
     assert address.file is not None
     path = address.file.resolve()
-    if not path.is_file():
-        raise _missing_file(address, path)
-    _forget_siblings(path.parent)
     # A name of our own, so that `model.py` hides no package; the same name each time, so that a second
     # opening replaces the first. Registered, so that dataclasses, pickle and inspect find it.
     name = f"_bisect_onnx_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
@@ -122,15 +129,12 @@ def _import_file(address: FactoryAddress) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    before = set(sys.modules)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise _import_failed(address, error) from error
-    finally:
-        _remember_siblings(path.parent, before=before)
     return module
 
 
@@ -156,9 +160,9 @@ def _import_package(address: FactoryAddress) -> ModuleType:
         raise _import_failed(address, error) from error
 
 
-def _forget_siblings(folder: Path) -> None:
-    for name, file in list(_siblings.items()):
-        if not file.is_relative_to(folder):
+def _forget_siblings(*, but_of: Path) -> None:
+    for name, folder in list(_siblings.items()):
+        if folder != but_of:
             sys.modules.pop(name, None)
             del _siblings[name]
 
@@ -167,7 +171,7 @@ def _remember_siblings(folder: Path, *, before: set[str]) -> None:
     for name in sorted(set(sys.modules) - before):
         file = getattr(sys.modules[name], "__file__", None)
         if file and Path(file).is_relative_to(folder) and "site-packages" not in Path(file).parts:
-            _siblings[name] = Path(file)
+            _siblings[name] = folder
 
 
 def _missing_file(address: FactoryAddress, path: Path) -> ReferenceNotFoundError | ReferenceFormError:
