@@ -45,8 +45,8 @@ def _identity(culprit: Culprit) -> Iterator[tuple[str, RenderableType]]:
     yield "node", Wrapped(f"{node_place(culprit)}  (number {culprit.index} in the file)", style="bold")
     yield "op", Wrapped(f"{culprit.op_type} ({culprit.domain or 'ai.onnx'})")
     if culprit.attributes:
-        listed = "\n".join(f"{name} = {rows.attribute(value)}" for name, value in culprit.attributes.items())
-        yield "attributes", Wrapped(listed)
+        listed = [f"{name} = {rows.attribute(value)}" for name, value in culprit.attributes.items()]
+        yield "attributes", Wrapped(*listed)
     yield "inputs", Wrapped(", ".join(name or "(none)" for name in culprit.inputs) or "none")
     yield "outputs", Wrapped(", ".join(name for name in culprit.outputs if name))
     if culprit.module is not None:
@@ -138,18 +138,18 @@ def _certificate(certificate: Certificate) -> Text:
 
 def other_culprits(culprits: tuple[Culprit, ...]) -> Table:
     """One entry each for the culprits after the first."""
-    return facts_table([(f"{number}.", Wrapped(_brief(culprit))) for number, culprit in enumerate(culprits, start=2)])
+    return facts_table([(f"{number}.", Wrapped(*_brief(culprit))) for number, culprit in enumerate(culprits, start=2)])
 
 
-def _brief(culprit: Culprit) -> str:
+def _brief(culprit: Culprit) -> list[str]:
     place = f" in {culprit.module}" if culprit.module else ""
     scaled = None if culprit.error.introduced is None else culprit.error.introduced.scaled
     beyond = rows.factor(scaled, culprit.threshold)
     text = f"{node_place(culprit)} ({culprit.op_type}){place}"
     if scaled is not None:
         text += f": introduces {rows.precise(scaled)}" + (f", {beyond} its threshold" if beyond else "")
-    where = f"\n{culprit.source.file}:{culprit.source.line}" if culprit.source else ""
-    return f"{text}, {culprit.confidence}{where}"
+    where = [] if culprit.source is None else [f"{culprit.source.file}:{culprit.source.line}"]
+    return [f"{text}, {culprit.confidence}", *where]
 
 
 def finding_block(finding: Finding) -> RenderableType:
@@ -161,18 +161,18 @@ def finding_block(finding: Finding) -> RenderableType:
         pairs.append(("about", Wrapped(finding.subject)))
     pairs.append(("found", Wrapped(finding.message)))
     if finding.facts:
-        listed = "\n".join(f"{name} = {rows.attribute(value)}" for name, value in finding.facts.items())
-        pairs.append(("facts", Wrapped(listed)))
+        listed = [f"{name} = {rows.attribute(value)}" for name, value in finding.facts.items()]
+        pairs.append(("facts", Wrapped(*listed)))
     if finding.remedy:
         pairs.append(("remedy", Wrapped(finding.remedy)))
     if finding.counterfactual is not None:
-        pairs.append(("tried", Wrapped(_tried(finding.counterfactual))))
+        pairs.append(("tried", Wrapped(*_tried(finding.counterfactual))))
     if finding.references:
-        pairs.append(("see", Wrapped("\n".join(finding.references))))
+        pairs.append(("see", Wrapped(*finding.references)))
     return Group(head, facts_table(pairs))
 
 
-def _tried(tried: Counterfactual) -> str:
+def _tried(tried: Counterfactual) -> list[str]:
     changes = [
         f"{what} {rows.precise(before)} -> {rows.precise(after)}"
         for what, before, after in (
@@ -181,4 +181,4 @@ def _tried(tried: Counterfactual) -> str:
         )
         if before is not None or after is not None
     ]
-    return f"{tried.edit}\n{'; '.join(changes)}" if changes else tried.edit
+    return [tried.edit, "; ".join(changes)] if changes else [tried.edit]

@@ -41,7 +41,7 @@ def outputs_table(report: Report) -> Table:
     )
     for row in report.outputs:
         table.add_row(
-            Wrapped(_output_name(row)),
+            Wrapped(*_output_name(row)),
             Text(row.verdict.value, style=VERDICT_STYLES[row.verdict]),
             rows.figure(None if row.error is None else row.error.scaled),
             rows.figure(row.noise),
@@ -50,10 +50,10 @@ def outputs_table(report: Report) -> Table:
     return table
 
 
-def _output_name(row: OutputRow) -> str:
+def _output_name(row: OutputRow) -> list[str]:
     """The name, the reference's when it differs, and the reason on a line of its own."""
     name = row.name if row.reference in (None, row.name) else f"{row.name} (reference: {row.reference})"
-    return f"{name}\n{row.reason}" if row.reason else name
+    return [name, row.reason] if row.reason else [name]
 
 
 def inputs_table(report: Report) -> RenderableType:
@@ -77,10 +77,10 @@ def top_table(report: Report, number: int) -> Table:
         ("x threshold", "right"),
     )
     for row in sorted(report.nodes, key=_badness)[:number]:
-        place = f"{node_place(row)}  {row.op_type}" + (f"\nin {row.module}" if row.module else "")
+        place = [f"{node_place(row)}  {row.op_type}", *([f"in {row.module}"] if row.module else [])]
         reason = reason_words(row)
         table.add_row(
-            Wrapped(f"{place}\n({reason})" if reason else place),
+            Wrapped(*place, *([f"({reason})"] if reason else [])),
             rows.figure(row.inherited),
             rows.figure(row.introduced),
             rows.figure(row.accumulated),
@@ -112,11 +112,14 @@ def special_sections(report: Report) -> Iterator[tuple[str, RenderableType]]:
     """What only some reports have: a lost operation, optimisers, differing weights, nodes to keep."""
     missing = report.missing_operation
     if missing is not None:
-        where = "" if missing.source is None else f"\n{missing.source.file}:{missing.source.line}"
-        code = "" if missing.source is None or missing.source.code is None else f"\n{missing.source.code.strip()}"
-        yield "missing operation", Wrapped(f"between {missing.after} and {missing.before}{where}{code}")
+        lines = [f"between {missing.after} and {missing.before}"]
+        if missing.source is not None:
+            lines.append(f"{missing.source.file}:{missing.source.line}")
+        if missing.source is not None and missing.source.code is not None:
+            lines.append(missing.source.code.strip())
+        yield "missing operation", Wrapped(*lines)
     if report.optimizers:
-        yield "optimisers that cause it", Wrapped("\n".join(report.optimizers))
+        yield "optimisers that cause it", Wrapped(*report.optimizers)
     if report.weights:
         table = _table(("initializer", "left"), ("nearest parameter", "left"), ("relative L2", "right"))
         for row in report.weights:
@@ -128,7 +131,7 @@ def special_sections(report: Report) -> Iterator[tuple[str, RenderableType]]:
             )
         yield "weights that differ", table
     if report.keep_list:
-        yield "nodes to keep in the higher precision", Wrapped("\n".join(report.keep_list))
+        yield "nodes to keep in the higher precision", Wrapped(*report.keep_list)
 
 
 def background(report: Report) -> Iterator[tuple[str, RenderableType]]:
