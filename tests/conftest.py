@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 if "torch" in sys.modules:
     raise RuntimeError("torch was imported before tests/conftest.py could set OMP_WAIT_POLICY; load it later")
@@ -14,8 +15,15 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 for variable in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):
     os.environ.pop(variable, None)
 
+import pytest  # noqa: E402 - the environment comes first
 from hypothesis import HealthCheck, settings  # noqa: E402 - the environment comes first
 
 # The same examples in every run, and no verdict from the clock: a busy machine is not a defect.
 settings.register_profile("house", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+
+@pytest.fixture(scope="session")
+def export_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `fixtures.export.exported` keeps the files that all tests of one run share."""
+    return tmp_path_factory.mktemp("exports")
