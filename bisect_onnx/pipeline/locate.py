@@ -9,7 +9,7 @@ from bisect_onnx.align.by_parameter import ParameterMatcher
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.compare import Array, Verdict
-from bisect_onnx.core.events import Listener, StageFinished, StageStarted, ignore
+from bisect_onnx.core.events import Listener, ProbeDone, StageFinished, StageStarted, ignore
 from bisect_onnx.core.finding import Finding
 from bisect_onnx.core.report import (
     Culprit,
@@ -19,12 +19,14 @@ from bisect_onnx.core.report import (
     SearchSummary,
     Stage,
     Status,
+    Step,
     Strategy,
     WeightRow,
 )
 from bisect_onnx.core.tolerance import Tolerance
 from bisect_onnx.pipeline import preflight
 from bisect_onnx.pipeline.accusing import accuse, origin, ranked
+from bisect_onnx.pipeline.bisecting import bisect_region
 from bisect_onnx.pipeline.confirming import OutputPair, pair_outputs, settle_outputs, with_floors
 from bisect_onnx.pipeline.judge import exact_floor
 from bisect_onnx.pipeline.narrow import Narrowed, narrow
@@ -170,16 +172,28 @@ class _Locating:
             return self._finish(elsewhere)
         with self.run.stage("search", "Testing every segment on the reference's values"):
             parameter_of = self._parameter_names()
-            settled = Settling(
-                region,
-                outputs=self._output_pairs(region),
-                parameter_of=parameter_of,
-                narrow=False,
-                on_progress=lambda round_number: None,
-            ).settle()
+            settled, steps = self._settle(region, parameter_of)
         with self.run.stage("certify", "Narrowing to the node and proving it"):
             culprits, narrowed = self._accuse(region, settled, parameter_of)
-        return self._assemble(region, settled, culprits, narrowed)
+        return self._assemble(region, settled, culprits, narrowed, steps)
+
+    def _settle(self, region: Region, parameter_of: Mapping[str, str]) -> tuple[Settled, tuple[Step, ...] | None]:
+        """The segments with their judgements; steps when they came by bisection, otherwise None."""
+        outputs = self._output_pairs(region)
+        if self.request.strategy == Strategy.BISECT.value:
+            failing = {row.name for row in self.outputs if row.verdict is Verdict.MISMATCH}
+            bisected = bisect_region(
+                region, outputs={n: p for n, p in outputs.items() if n in failing}, parameter_of=parameter_of, on_probe=self._probed
+            )
+            if bisected.settled.accused or bisected.settled.missing:
+                return bisected.settled, bisected.steps
+        settling = Settling(
+            region, outputs=outputs, parameter_of=parameter_of, narrow=False, on_progress=lambda round_number: None
+        )
+        return settling.settle(), None
+
+    def _probed(self, probe: str, verdict: Verdict, suspects: int) -> None:
+        self.run.tell(ProbeDone(probe=probe, verdict=verdict.value, suspects=suspects))
 
     def _region(self, capture: Capture) -> Region:
         index = ReferenceIndex(capture.graph, capture.fingerprints)
@@ -256,7 +270,12 @@ class _Locating:
         return ranked(culprits), narrowed
 
     def _assemble(
-        self, region: Region, settled: Settled, culprits: Sequence[Culprit], narrowed: Mapping[int, Narrowed]
+        self,
+        region: Region,
+        settled: Settled,
+        culprits: Sequence[Culprit],
+        narrowed: Mapping[int, Narrowed],
+        steps: tuple[Step, ...] | None,
     ) -> Report:
         pairs = labelled(settled.pairs, region)
         judged = {name: dataclasses.replace(item, pair=pairs[name]) for name, item in settled.judged.items()}
@@ -283,7 +302,10 @@ class _Locating:
             nodes=rows,
             alignment=alignment_summary(region.graph, region, pairs, rows),
             search=SearchSummary(
-                strategy=Strategy.SCAN, probes=len(settled.judged), runs=self.sides.candidate.runs, steps=()
+                strategy=Strategy.SCAN if steps is None else Strategy.BISECT,
+                probes=len(settled.judged) if steps is None else len(steps),
+                runs=self.sides.candidate.runs,
+                steps=steps or (),
             ),
             missing_operation=None if gap is None else _missing(gap, region),
             weights=tuple(
