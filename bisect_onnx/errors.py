@@ -825,7 +825,7 @@ class TemporarySpaceError(RuntimeTroubleError):
                 where=str(folder),
                 expected="room for one copy of the model's weights",
                 got=problem,
-                next_step="free some space, or set TMPDIR to a folder on a larger disk",
+                next_step="free some space, or set TMPDIR (Windows: TEMP) to a folder on the model's disk",
             )
         )
 

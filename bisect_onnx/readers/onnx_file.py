@@ -85,9 +85,31 @@ FOREIGN = (
     (b"ORTM", "an ORT-format model", "use the .onnx file it was made from"),
 )
 AGAIN = "export or copy the file again"
+SPLIT = "save it with external data: no protobuf message can be larger than 2 GiB"
+PROTOBUF_LIMIT = 2**31 - 1
 
 
 def _parse(path: Path) -> onnx.ModelProto:
+    data = _read_bytes(path)
+    try:
+        model: onnx.ModelProto = onnx.ModelProto.FromString(data)
+    except DecodeError as error:
+        got = f"{len(data)} bytes that do not parse (cut short, or another format)"
+        too_large = len(data) > PROTOBUF_LIMIT
+        raise NotAnOnnxFileError(path=path, got=got, next_step=SPLIT if too_large else AGAIN) from error
+    if not model.graph.output:
+        raise NotAnOnnxFileError(path=path, got="a message without a graph that has outputs", next_step=AGAIN)
+    if not model.opset_import:
+        raise NotAnOnnxFileError(path=path, got="a model without an opset (cut short?)", next_step=AGAIN)
+    kinds = onnx.TensorProto.DataType.values()
+    for tensor in each_tensor(model):
+        if tensor.data_type not in kinds or tensor.data_type == onnx.TensorProto.UNDEFINED:
+            got = f"element type {tensor.data_type} in tensor {tensor.name!r}"
+            raise NotAnOnnxFileError(path=path, got=got, next_step="update the onnx package, or export the file again")
+    return model
+
+
+def _read_bytes(path: Path) -> bytes:
     if path.is_dir():
         raise ModelNotFoundError(path=path, got="a folder")
     if not path.exists():
@@ -95,20 +117,12 @@ def _parse(path: Path) -> onnx.ModelProto:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise NotAnOnnxFileError(
-            path=path, got=error.strerror or str(error), next_step="check its permissions"
-        ) from error
+        got = error.strerror or str(error)
+        raise NotAnOnnxFileError(path=path, got=got, next_step="check its permissions") from error
     if not data:
         raise NotAnOnnxFileError(path=path, got="an empty file", next_step=AGAIN)
     for magic, what, next_step in FOREIGN:
         # ORT-format files carry their mark behind a four-byte offset.
         if data.startswith(magic) or (magic == b"ORTM" and data[4:8] == magic):
             raise NotAnOnnxFileError(path=path, got=what, next_step=next_step)
-    try:
-        model: onnx.ModelProto = onnx.ModelProto.FromString(data)
-    except DecodeError as error:
-        got = f"{len(data)} bytes that do not parse (cut short, or another format)"
-        raise NotAnOnnxFileError(path=path, got=got, next_step=AGAIN) from error
-    if not model.graph.node and not model.graph.output:
-        raise NotAnOnnxFileError(path=path, got="a message without a graph", next_step=AGAIN)
-    return model
+    return data

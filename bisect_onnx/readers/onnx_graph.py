@@ -9,7 +9,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from bisect_onnx.core.graph import Graph, Node, PathStep, Value, ValueKind, node_label
-from bisect_onnx.readers.onnx_kinds import SMALL_CONSTANT, classify
+from bisect_onnx.readers.onnx_kinds import SMALL_CONSTANT, classify, in_order
 from bisect_onnx.readers.onnx_metadata import origin_of
 from bisect_onnx.readers.onnx_structure import import_bare
 from bisect_onnx.readers.onnx_tensors import byte_length, element_count, tensor_dtype_name
@@ -43,7 +43,7 @@ def build_graph(model: onnx.ModelProto, *, inferred: onnx.GraphProto, opset: int
 def _graph(
     structure: gs.Graph, proto: onnx.GraphProto, *, inferred: onnx.GraphProto, path: tuple[PathStep, ...]
 ) -> Graph:
-    nodes = _nodes(structure, proto.node, inferred=inferred.node, path=path)
+    nodes = in_order(_nodes(structure, proto.node, inferred=inferred.node, path=path))
     initializers = {tensor.name: tensor for tensor in proto.initializer}
     sparse = {tensor.values.name: tensor for tensor in proto.sparse_initializer}
     inputs = tuple(tensor.name for tensor in structure.inputs)
@@ -123,7 +123,7 @@ def _function(function: onnx.FunctionProto) -> Graph:
     holder.output.extend(onnx.ValueInfoProto(name=name) for name in function.output)
     versions = [entry.version for entry in function.opset_import if entry.domain in ("", "ai.onnx")]
     structure = import_bare(holder, function.node, opset=max(versions, default=1))
-    nodes = _nodes(structure, function.node, inferred=function.node, path=())
+    nodes = in_order(_nodes(structure, function.node, inferred=function.node, path=()))
     kinds = classify(nodes, inputs=function.input, parameters=(), tables=_tables(function.node))
     return Graph(
         name=holder.name,

@@ -1,10 +1,10 @@
 """Which values of an ONNX graph are inputs, parameters, constants or activations."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from bisect_onnx.core.graph import Graph, Node, ValueKind, captured_names
 
-__all__ = ["SMALL_CONSTANT", "classify", "shape_arithmetic"]
+__all__ = ["SMALL_CONSTANT", "classify", "in_order", "shape_arithmetic"]
 
 # Up to here an integer Constant node is an axis, a shape or an index, above it a table.
 SMALL_CONSTANT = 64
@@ -24,6 +24,29 @@ KNOWN_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 SHAPE_READERS = frozenset({"Shape", "Size"})
 
 FIXED = frozenset({ValueKind.PARAMETER, ValueKind.CONSTANT})
+
+
+def in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """``nodes`` so that each comes behind those it reads; the file's order where that already holds.
+
+    ONNX demands that order, yet runtimes also load files without it. Nodes of a cycle stay where they are, for
+    the runtime to refuse.
+    """
+    producers = {name: node for node in nodes for name in node.real_outputs()}
+    done: dict[int, Node] = {}
+    opened: set[int] = set()
+    for first in nodes:
+        stack = [first]
+        while stack:
+            node = stack.pop()
+            if node.index in opened:
+                done.setdefault(node.index, node)  # all that it reads is done
+                continue
+            opened.add(node.index)
+            stack.append(node)
+            sources = (producers.get(name) for name in (*node.real_inputs(), *captured_names(node)))
+            stack.extend(source for source in sources if source is not None and source.index not in opened)
+    return tuple(done.values())
 
 
 def classify(

@@ -124,15 +124,19 @@ def check_external(tensor: onnx.TensorProto, *, folder: Path, model: Path) -> tu
     """Find the bytes of an external tensor: file, offset and length.
 
     Raises:
-        ExternalDataError: The file is missing or ends before the tensor does.
+        ExternalDataError: The file is missing, ends before the tensor does, or lies outside the model's folder:
+            a model from a stranger must not make us read other files.
     """
     entries = external_entries(tensor)
-    path = folder / entries.get("location", "")
+    location = entries.get("location", "")
+    path = folder / location
     wanted = byte_length(tensor)
     offset = int(entries.get("offset", "0"))
     length = int(entries.get("length", wanted or 0))
     problem = None
-    if not path.is_file():
+    if not location or Path(location).is_absolute() or ".." in Path(location).parts:
+        problem = f"the location {location!r}, which does not lie in the model's folder"
+    elif not path.is_file():
         problem = "the file does not exist"
     elif path.stat().st_size < offset + max(length, wanted or 0):
         problem = f"the file has {path.stat().st_size} bytes"

@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime as ort
 
 from bisect_onnx.core.graph import ValueKind
-from bisect_onnx.errors import FeedDtypeError, FeedNamesError, ModelNotLoadedError, RuntimeFailedError
+from bisect_onnx.errors import FeedDtypeError, FeedNamesError, FeedShapeError, ModelNotLoadedError, RuntimeFailedError
 from bisect_onnx.readers.onnx_file import OnnxFile
 from bisect_onnx.runtimes.base import Array
 from bisect_onnx.runtimes.expose import CutType, expose
@@ -69,12 +69,20 @@ class Prober:
         return {name: found[name] for name in fetch if name in found}
 
     def _check(self, name: str, array: Array) -> None:
-        """A cut of another dtype or rank would be another model."""
+        """A cut of another dtype or rank would broadcast or be refused: it would be another model."""
         known = self._file.graph.values[name]
-        expected = np.dtype(object).name if known.dtype == "str" else known.dtype
-        if expected is not None and array.dtype.name != expected:
+        got = "str" if array.dtype.kind in "OU" else array.dtype.name
+        if known.dtype is not None and got != known.dtype:
             raise FeedDtypeError(
-                where=f"the value fed into {self._file.path.name}", name=name, expected=expected, got=array.dtype.name
+                where=f"the value fed into {self._file.path.name}", name=name, expected=known.dtype, got=got
+            )
+        if known.shape is not None and len(known.shape) != array.ndim:
+            raise FeedShapeError(
+                where=f"the value fed into {self._file.path.name}",
+                name=name,
+                expected=str(list(known.shape)),
+                got=str(list(array.shape)),
+                problem="another number of axes",
             )
 
     def _given(self, name: str, feeds: Mapping[str, Array]) -> Array:
@@ -87,7 +95,7 @@ class Prober:
     def _run(
         self, feeds: Mapping[str, Array], *, fetch: tuple[str, ...], cuts: Mapping[str, Array]
     ) -> dict[str, Array]:
-        types = {name: CutType(dtype=array.dtype, rank=array.ndim) for name, array in cuts.items()}
+        types = {name: CutType(dtype=plain_dtype(array), rank=array.ndim) for name, array in cuts.items()}
         probe = self._session(fetch, types)
         arrays = {probe.inputs[name]: array for name, array in cuts.items() if name in probe.inputs}
         wanted = {value.name for value in probe.session.get_inputs()} - set(arrays)
@@ -150,6 +158,11 @@ def run_named(
         raise RuntimeFailedError(
             runtime=RUNTIME_NAME, path=file.path, fetching=describe(fetch), detail=first_line(error)
         ) from error
+
+
+def plain_dtype(array: Array) -> np.dtype[np.generic]:
+    """Dtype that stands for the element type: text of any length is one type."""
+    return np.dtype(object) if array.dtype.kind == "U" else array.dtype
 
 
 def describe(fetch: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ ever written beside the user's files.
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import onnx
@@ -67,9 +67,18 @@ class PlacedWeights:
         for tensor in tensors:
             location = external_entries(tensor).get("location", "")
             places.append((tensor, inline if location == INLINE_LOCATION else (folder / location).resolve()))
-        root = Path(os.path.commonpath({str(path.parent) for _, path in places}))
+        root = _common_folder([path.parent for _, path in places])
         self.config = {FOLDER_ENTRY: str(root)}
         for tensor, path in places:
             offset = int(external_entries(tensor).get("offset", "0"))
             location = path.relative_to(root).as_posix()
             point_at(tensor, location=location, offset=offset, length=byte_length(tensor) or 0)
+
+
+def _common_folder(folders: Sequence[Path]) -> Path:
+    try:
+        return Path(os.path.commonpath(folders))
+    except ValueError as error:  # Windows: no folder holds two drives
+        raise TemporarySpaceError(
+            folder=Path(tempfile.gettempdir()), problem=f"another drive than that of {folders[0]}"
+        ) from error
