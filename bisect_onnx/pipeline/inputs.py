@@ -3,13 +3,21 @@
 import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
 from bisect_onnx.core.feeds import Array, GivenFeeds, InputSignature
 from bisect_onnx.core.graph import Graph
 from bisect_onnx.core.report import InputRow
-from bisect_onnx.errors import FeedCountError, FeedNamesError, InputPairingError, ShapeOptionError
+from bisect_onnx.errors import (
+    FeedCountError,
+    FeedNamesError,
+    InputPairingError,
+    RecordingError,
+    ShapeOptionError,
+    listing,
+)
 from bisect_onnx.pipeline.given_inputs import gather_feeds
 from bisect_onnx.pipeline.input_check import check_feeds, reference_arrays
 from bisect_onnx.pipeline.input_pairing import InputPairing, pair_inputs
@@ -84,6 +92,8 @@ def _given(
     seed: int,
     shapes: Mapping[str, tuple[int, ...]],
 ) -> GivenFeeds:
+    if opened.recording is not None and (inputs is None or _same_file(inputs, opened.recording)):
+        return _recorded(opened.recording, names=[declared.name for declared in signature])
     if inputs is not None:
         if shapes:
             raise ShapeOptionError(
@@ -97,6 +107,24 @@ def _given(
         return gather_feeds(opened.example_inputs, source="factory")
     drawn = draw_inputs(signature, graph=graph, seed=seed, shapes=shapes)
     return GivenFeeds(source=f"random (seed {seed})", named=drawn)
+
+
+def _same_file(inputs: object, path: Path) -> bool:
+    return isinstance(inputs, str | Path) and Path(inputs).exists() and Path(inputs).samefile(path)
+
+
+def _recorded(path: Path, *, names: Sequence[str]) -> GivenFeeds:
+    """The inputs inside a recording: random ones would be held against values that came from others."""
+    recorded = gather_feeds(path)
+    missing = [name for name in names if name not in recorded.named]
+    if missing:
+        raise RecordingError(
+            path=path,
+            expected=f"the inputs it was recorded with, or the same inputs with --inputs: {listing(names)}",
+            got=f"no array for {listing(missing)}",
+            next_step="give the inputs of the recording with --inputs, or record again with them",
+        )
+    return GivenFeeds(source=recorded.source, named={name: recorded.named[name] for name in names})
 
 
 def _by_candidate_name(

@@ -4,7 +4,7 @@ import dataclasses
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bisect_onnx.errors import (
     ReferenceFormError,
@@ -31,7 +31,8 @@ class OpenedReference:
     required_inputs: tuple[str, ...] | None = None  # those without a default; None when only a run can tell
     example_inputs: object = None  # what the factory or the file gave as inputs; None when neither did
     leaves: Mapping[str, object] | None = None  # a caller's nested inputs, flat and named; None if not nested
-    module: object = None  # the nn.Module; None when the reference is none in this process
+    module: Any = None  # the nn.Module; None when the reference is none in this process
+    recording: Path | None = None  # the file, when the reference is one of recorded values
     notes: tuple[str, ...] = ()
 
 
@@ -120,7 +121,7 @@ def _open_file(path: Path) -> OpenedReference:
     if path.suffix == ".npz":
         from bisect_onnx.runtimes.recorded import RecordedReference
 
-        return _as_is(RecordedReference(path))
+        return dataclasses.replace(_as_is(RecordedReference(path)), recording=path)
     return _as_is(_open_torch_file(path))
 
 

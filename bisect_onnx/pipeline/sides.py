@@ -35,7 +35,9 @@ def open_sides(request: LocateRequest) -> Sides:
     from bisect_onnx.readers.signature import read_signature
 
     file = onnx_file.read(Path(request.candidate))
-    opened = open_reference(request.reference, weights=request.weights, unsafe_load=request.unsafe_load)
+    opened = open_reference(
+        request.reference, weights=request.weights, unsafe_load=request.unsafe_load, inputs=request.inputs
+    )
     feeds = resolve_feeds(
         request.inputs,
         signature=read_signature(file.proto),

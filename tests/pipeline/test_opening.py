@@ -6,6 +6,7 @@ import random
 import sys
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,12 +119,12 @@ def clean_modules():
             del sys.modules[name]
 
 
-def run(opened: OpenedReference, **feeds: object) -> np.ndarray:
+def run(opened: OpenedReference, **feeds: object) -> Any:
     (output,) = opened.reference.run({name: np.asarray(value, np.float32) for name, value in feeds.items()}).values()
     return output
 
 
-def message(kind: type[Exception], ref: object, **options: object) -> str:
+def message(kind: type[Exception], ref: object, **options: Any) -> str:
     with pytest.raises(kind) as caught:
         open_reference(ref, **options)
     return str(caught.value)
