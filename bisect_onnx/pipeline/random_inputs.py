@@ -68,7 +68,7 @@ def _symbol_lengths(signature: Sequence[InputSignature], *, shapes: Mapping[str,
             continue
         wanted = [lengths.get(dim, dim) if isinstance(dim, str) else dim for dim in declared.dims]
         agrees = len(wanted) == len(shape) and all(
-            not isinstance(dim, int) or dim == length for dim, length in zip(wanted, shape, strict=True)
+            _fits(dim, length, lengths=lengths) for dim, length in zip(declared.dims, shape, strict=True)
         )
         if not agrees:
             raise ShapeOptionError(
@@ -77,8 +77,14 @@ def _symbol_lengths(signature: Sequence[InputSignature], *, shapes: Mapping[str,
                 got=",".join(map(str, shape)),
                 next_step="keep the rank and the fixed lengths; one symbol has one length in all inputs",
             )
-        lengths |= {dim: length for dim, length in zip(declared.dims, shape, strict=True) if isinstance(dim, str)}
     return lengths
+
+
+def _fits(dim: int | str | None, length: int, *, lengths: dict[str, int]) -> bool:
+    """Whether an axis may have the length; the first length of a symbol is the one it has everywhere."""
+    if isinstance(dim, str):
+        return lengths.setdefault(dim, length) == length
+    return dim is None or dim == length
 
 
 def _shape(declared: InputSignature, *, lengths: dict[str, int]) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from bisect_onnx.errors import (
     listing,
 )
 
-__all__ = ["load_weights"]
+__all__ = ["is_saved_by_torch", "load_weights", "refused_object"]
 
 # Where training scripts put the state dict, the most specific name first.
 NESTS = ("state_dict", "model_state_dict", "model", "module", "net", "params")
@@ -85,15 +85,16 @@ def _read_torch(path: Path, *, unsafe: bool) -> object:
             got="a TorchScript archive, which is a whole model",
             next_step=f"give it as the reference: --reference {path.name}",
         )
-    if not zipfile.is_zipfile(path) and not path.read_bytes()[:1] == PICKLE_MARK:
+    if not is_saved_by_torch(path):
         raise WeightsUnreadableError(
             path=path, detail=f"{path.stat().st_size} bytes that are no file of torch.save, or cut off"
         )
     try:
         return torch.load(path, map_location="cpu", weights_only=not unsafe)
     except pickle.UnpicklingError as error:
-        if unsafe or (reason := _pickle_reason(error)) is None:
-            raise WeightsUnreadableError(path=path, detail=_first_line(error)) from error
+        if unsafe or (reason := refused_object(error)) is None:
+            # torch's own text is about its switches, and says nothing of the damage.
+            raise WeightsUnreadableError(path=path, detail="a pickle that is damaged or cut off") from error
         raise WeightsNeedPickleError(path=path, detail=reason) from error
     except (Exception, SystemExit) as error:
         raise WeightsUnreadableError(path=path, detail=f"{type(error).__name__}: {_first_line(error)}") from error
@@ -108,7 +109,13 @@ def is_torchscript(path: Path) -> bool:
     return any(name[-1] == "constants.pkl" for name in parts) and any("code" in name[:-1] for name in parts)
 
 
-def _pickle_reason(error: pickle.UnpicklingError) -> str | None:
+def is_saved_by_torch(path: Path) -> bool:
+    """Whether the file begins as those of torch.save do."""
+    with path.open("rb") as file:
+        return zipfile.is_zipfile(path) or file.read(1) == PICKLE_MARK
+
+
+def refused_object(error: pickle.UnpicklingError) -> str | None:
     """What torch refused to unpickle; None when the file is damaged rather than refused."""
     found = re.search(r"GLOBAL (\S+) was not an allowed global|Unsupported class (\S+)", str(error))
     return f"an object of {found[1] or found[2]}" if found is not None else None

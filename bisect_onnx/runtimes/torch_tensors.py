@@ -8,6 +8,7 @@ import torch
 from bisect_onnx.core.feeds import Array
 from bisect_onnx.errors import FeedsFormatError, FeedsNeedPickleError, FeedsUnreadableError
 from bisect_onnx.runtimes.torch_arrays import holds_array, to_numpy
+from bisect_onnx.runtimes.torch_checkpoint import is_saved_by_torch, refused_object
 
 __all__ = ["load_tensors", "tensor_to_array"]
 
@@ -29,22 +30,18 @@ def tensor_to_array(tensor: torch.Tensor, *, where: str) -> Array:
 
 def load_tensors(path: Path) -> object:
     """The content of a ``.pt`` saved with tensors only: a tensor, a tuple, a list or a mapping of tensors."""
+    kind = "tensors written by torch.save"
+    if not is_saved_by_torch(path):
+        raise FeedsUnreadableError(
+            path=path, kind=kind, detail=f"{path.stat().st_size} bytes that are something else, or cut off"
+        )
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        if "WeightsUnpickler" in str(error) or "not an allowed global" in str(error):
-            raise FeedsNeedPickleError(where=str(path), got=_reason(error)) from error
-        raise FeedsUnreadableError(path=path, kind="tensors written by torch.save", detail=_last(error)) from error
+        refused = refused_object(error)
+        if refused is not None:
+            raise FeedsNeedPickleError(where=str(path), got=refused) from error
+        raise FeedsUnreadableError(path=path, kind=kind, detail="a pickle that is damaged") from error
     except Exception as error:
-        raise FeedsUnreadableError(path=path, kind="tensors written by torch.save", detail=_last(error)) from error
-
-
-def _reason(error: BaseException) -> str:
-    for line in str(error).splitlines():
-        if "GLOBAL" in line:
-            return line.strip().partition(" by default")[0]
-    return _last(error)
-
-
-def _last(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+        detail = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise FeedsUnreadableError(path=path, kind=kind, detail=detail) from error
