@@ -230,13 +230,13 @@ def report(status: Status, **changes: object) -> Report:
 def with_culprits(*culprits: Culprit, status: Status = Status.LOCATED, **changes: object) -> Report:
     fields: dict[str, Any] = {
         "stage": Stage.EXPORT,
-        "summary": "One node introduces the whole error.",
+        "summary": "node_Resize_69 (Resize) in decoder.up2 introduces the error",
         "culprits": culprits,
         "outputs": (output("mask", 0.127), output("edges", 3.1e-7)),
         "nodes": layer_rows(faulty=True),
         "search": SearchSummary(strategy=Strategy.SCAN, probes=1, runs=6),
         "next_steps": (
-            f"look at the line that made it: {FILE}:41",
+            f"Look at {FILE}:41 and at how Resize was exported.",
             "bisect-onnx locate seg.onnx -r segmentation.py:build -i image.npz --all",
         ),
     }
@@ -268,7 +268,7 @@ RESIZE_FINDING: Final = Finding(
 
 
 def parity() -> Report:
-    return report(Status.PARITY, summary="Every output is within ten times its accumulated noise floor.")
+    return report(Status.PARITY, summary="the outputs agree (2 compared)")
 
 
 def located() -> Report:
@@ -295,7 +295,7 @@ def suspected() -> Report:
     return with_culprits(
         first, second, status=Status.SUSPECTED,
         nodes=tuple(dataclasses.replace(row, introduced=None) for row in layer_rows(faulty=True)),
-        summary="The value between them could not be exposed without changing the symptom.",
+        summary="node_Resize_69 (Resize) in decoder.up2 is suspected of the error, and 1 more",
         search=SearchSummary(strategy=Strategy.BISECT, probes=4, runs=6, steps=steps),
         next_steps=("bisect-onnx locate seg.onnx -r segmentation.py:build -i image.npz --level 0",),
     )  # fmt: skip
@@ -304,7 +304,7 @@ def suspected() -> Report:
 def accumulation() -> Report:
     return report(
         Status.ACCUMULATION, stage=Stage.PRECISION,
-        summary="The candidate computes in float16; the error grows smoothly with depth.",
+        summary="2 of 2 outputs differ beyond tolerance, and every node stays within its floor: no single culprit",
         outputs=(output("mask", 3.4e-3), output("edges", 1.9e-3)),
         nodes=tuple(
             dataclasses.replace(
@@ -329,7 +329,8 @@ def harness() -> Report:
         ),
     )  # fmt: skip
     return report(
-        Status.HARNESS, stage=Stage.HARNESS, summary="the module was left in training mode",
+        Status.HARNESS, stage=Stage.HARNESS,
+        summary="the graphs agree, the comparison was set up wrongly: the module was left in training mode",
         findings=(finding,), outputs=(output("mask", 0.54), output("edges", 0.33)), nodes=(),
         search=SearchSummary(strategy=Strategy.NONE),
         alignment=AlignmentSummary(pairs=0, values=18, coverage=None, coverage_all=None, by_basis={}, unmatched=()),
@@ -339,7 +340,8 @@ def harness() -> Report:
 def inconclusive() -> Report:
     return report(
         Status.INCONCLUSIVE, stage=None,
-        summary="only 3 of 18 values have a counterpart in the reference, and none lies above the failing output",
+        summary="1 of 2 outputs differ, but no node can be accused: "
+        "3 of 18 values have a counterpart, none of them above it",
         outputs=(
             output("mask", 0.127),
             output("edges", 0.0, error=None, verdict=Verdict.UNTESTABLE, threshold=None, noise=None,
@@ -379,8 +381,9 @@ def load_failed() -> Report:
         ),
     )  # fmt: skip
     return report(
-        Status.LOAD_FAILED, stage=Stage.EXPORT, summary="no operator of this name is registered", culprits=(blamed,),
-        findings=(finding,), outputs=(), nodes=(), search=SearchSummary(strategy=Strategy.NONE),
+        Status.LOAD_FAILED, stage=Stage.EXPORT,
+        summary="the runtime cannot load the model, because of node_Silu_77: it has no operator com.microsoft:Silu",
+        culprits=(blamed,), findings=(finding,), outputs=(), nodes=(), search=SearchSummary(strategy=Strategy.NONE),
         alignment=AlignmentSummary(pairs=0, values=18, coverage=None, coverage_all=None, by_basis={}, unmatched=()),
     )  # fmt: skip
 

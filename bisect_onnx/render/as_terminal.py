@@ -10,7 +10,7 @@ from rich.text import Text
 
 from bisect_onnx.core.report import Report, Status
 from bisect_onnx.render.names import one_line, safe
-from bisect_onnx.render.terminal_panels import culprit_panel, finding_block, other_culprits
+from bisect_onnx.render.terminal_panels import culprit_panel, facts_table, finding_block, other_culprits
 from bisect_onnx.render.terminal_tables import (
     background,
     inputs_table,
@@ -40,9 +40,6 @@ STYLES = {
     Status.INCONCLUSIVE: "bold yellow",
     Status.LOAD_FAILED: "bold red",
 }
-
-# These sentences already contain the summary.
-SUMMARY_IN_SENTENCE = (Status.HARNESS, Status.INCONCLUSIVE, Status.LOAD_FAILED)
 
 
 class ReportConsole(Console):
@@ -90,8 +87,11 @@ class AsTerminal:
         if report.next_steps:
             console.print(Text("\nwhat to do next", style="bold"))
         for step in report.next_steps:
-            # Not wrapped: a command must survive copying, and a terminal breaks the line by itself.
-            console.print(Text(f"  {safe(step)}"), soft_wrap=True)
+            if step.startswith("bisect-onnx "):
+                # Not wrapped: a command must survive copying, and a terminal breaks the line by itself.
+                console.print(Text(f"  {safe(step)}"), soft_wrap=True)
+            else:
+                console.print(facts_table([("", Wrapped(step))]))
 
     def _console(self, stream: TextIO) -> Console:
         width = self.width
@@ -102,10 +102,8 @@ class AsTerminal:
         return console
 
     def _body(self, report: Report) -> Iterator[RenderableType]:
-        if report.stage is not None and report.status not in SUMMARY_IN_SENTENCE:
+        if report.stage is not None and report.status is not Status.HARNESS:
             yield Text(f"The error was born {stage_words(report.stage)}.")
-        if report.summary and report.status not in SUMMARY_IN_SENTENCE and report.status is not Status.PARITY:
-            yield Wrapped(report.summary)
         yield from self._nodes(report)
         if report.culprit is not None:
             yield Text("")

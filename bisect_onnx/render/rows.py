@@ -5,8 +5,19 @@ from collections.abc import Mapping, Sequence
 
 __all__ = [
     "UNKNOWN",
-    "attribute", "count", "factor", "figure", "is_over", "percent", "precise", "seconds", "shape", "size", "worst",
-]  # fmt: skip
+    "attribute",
+    "cosine",
+    "count",
+    "factor",
+    "figure",
+    "is_over",
+    "percent",
+    "precise",
+    "seconds",
+    "shape",
+    "size",
+    "worst",
+]
 
 # The letters of a report are ASCII; only the lines and marks around them are not, where the terminal allows.
 UNKNOWN = "-"
@@ -33,9 +44,14 @@ def precise(value: float | None) -> str:
         return UNKNOWN
     if not math.isfinite(value) or value == 0:
         return _special(value)
-    text = f"{value:.3g}"
-    # 0.9999996 is not 1: a cosine that is rounded up to 1 would claim equality.
-    return f"1 - {1 - value:.1e}" if float(text) == 1 and value < 1 else text
+    return f"{value:.3g}"
+
+
+def cosine(value: float | None) -> str:
+    """As `precise`, but what lies just below 1 keeps its distance: rounded up it would claim equality."""
+    if value is not None and 0.9995 <= value < 1:
+        return f"1 - {1 - value:.1e}"
+    return precise(value)
 
 
 def _special(value: float) -> str:

@@ -83,7 +83,9 @@ def _error_table(culprit: Culprit, *, verbose: bool) -> Table:
 
 def _metric(stats: ErrorStats | None, name: str) -> str:
     value = None if stats is None else getattr(stats, name)
-    return f"{value:,}" if isinstance(value, int) else rows.precise(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return rows.cosine(value) if name == "cosine" else rows.precise(value)
 
 
 def _mismatched(stats: ErrorStats | None) -> str:

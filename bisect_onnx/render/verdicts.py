@@ -25,7 +25,7 @@ STAGE_WORDS = {
     Stage.WEIGHTS: "in the weights",
     Stage.OPTIMIZER: "in ONNX Runtime's optimiser",
     Stage.PROVIDER: "on the execution provider",
-    Stage.PRECISION: "by the lower precision",
+    Stage.PRECISION: "in the lower precision",
     Stage.HARNESS: "in the way the two sides were compared",
 }
 
@@ -46,9 +46,9 @@ def sentence(report: Report) -> str:
         Status.LOCATED: _located,
         Status.SUSPECTED: _suspected,
         Status.ACCUMULATION: _accumulation,
-        Status.HARNESS: _harness,
-        Status.INCONCLUSIVE: _inconclusive,
-        Status.LOAD_FAILED: _load_failed,
+        Status.HARNESS: _told,
+        Status.INCONCLUSIVE: _told,
+        Status.LOAD_FAILED: _told,
     }[report.status]
     return build(report)
 
@@ -73,7 +73,7 @@ def _located(report: Report) -> str:
     if culprit is None:
         if report.optimizers:
             return f"the error is born in the optimiser {safe(', '.join(report.optimizers))}"
-        return _because("the error was located", report.summary)
+        return _told(report)
     more = len(report.culprits) - 1
     text = f"{_accused(culprit)} introduces the error{_figures(culprit)}"
     return text + (f"; {rows.count(more, 'more culprit')} below" if more else "")
@@ -84,8 +84,8 @@ def _suspected(report: Report) -> str:
         return f"{_accused(report.culprits[0])} is the likely source of the error, but that is not proven"
     if report.culprits:
         names = ", ".join(safe(node_place(culprit)) for culprit in report.culprits)
-        return f"the error comes from one of {len(report.culprits)} nodes, and they could not be told apart: {names}"
-    return _because("the source of the error is suspected, not proven", report.summary)
+        return f"{len(report.culprits)} nodes are suspected of the error, without proof: {names}"
+    return _told(report)
 
 
 def _accumulation(report: Report) -> str:
@@ -98,23 +98,15 @@ def _accumulation(report: Report) -> str:
     return f"{text} to {rows.precise(worst.error.scaled)} at {safe(worst.name)}{allowed}"
 
 
-def _harness(report: Report) -> str:
-    return _because("the graphs agree, but the comparison was set up wrongly", report.summary)
-
-
-def _inconclusive(report: Report) -> str:
-    return _because("no answer", report.summary)
-
-
-def _load_failed(report: Report) -> str:
-    culprit = report.culprit
-    blamed = "" if culprit is None else f", because of {_accused(culprit)}"
-    return _because(f"the runtime cannot load the model{blamed}", report.summary)
-
-
-def _because(start: str, summary: str) -> str:
-    reason = safe(" ".join(summary.split()))
-    return f"{start}: {reason}" if reason else start
+def _told(report: Report) -> str:
+    """What the run itself says; a plain sentence when it says nothing."""
+    return safe(" ".join(report.summary.split())) or {
+        Status.LOCATED: "the source of the error was found",
+        Status.SUSPECTED: "the source of the error is suspected, not proven",
+        Status.HARNESS: "the graphs agree, the comparison was set up wrongly",
+        Status.INCONCLUSIVE: "no node can be accused",
+        Status.LOAD_FAILED: "the runtime cannot load the model",
+    }.get(report.status, "")
 
 
 def _accused(culprit: Culprit) -> str:

@@ -262,7 +262,11 @@ def test_an_interrupt_from_outside_ends_with_130_and_leaves_no_file(tmp_path):
 
 
 def test_names_that_the_stream_cannot_encode_do_not_end_the_run():
-    body = "import dataclasses; r = CASES['located'](); return dataclasses.replace(r, summary='層 ' * 3)"
+    body = (
+        "import dataclasses; report = CASES['located'](); "
+        "row = dataclasses.replace(report.inputs[0], name='層'); "
+        "return dataclasses.replace(report, inputs=(row,))"
+    )
     environment = os.environ | {"PYTHONIOENCODING": "ascii"}
 
     done = subprocess.run(program(body), cwd=ROOT, capture_output=True, text=True, check=False, env=environment)

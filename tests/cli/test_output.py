@@ -6,7 +6,6 @@ import stat
 
 import pytest
 
-from bisect_onnx.cli import output
 from bisect_onnx.cli.output import check_json_target
 from bisect_onnx.errors import OutputPathError
 
@@ -114,7 +113,7 @@ def test_a_folder_that_takes_no_files_is_refused_before_the_run(monkeypatch, tmp
     def read_only(**options):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(output.tempfile, "TemporaryFile", read_only)
+    monkeypatch.setattr("bisect_onnx.cli.output.tempfile.TemporaryFile", read_only)
 
     with pytest.raises(OutputPathError) as caught:
         check_json_target(tmp_path / "r.json", force=False, inputs=())

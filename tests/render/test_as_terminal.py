@@ -39,16 +39,14 @@ VERDICTS = {
     "parity": "✓ PARITY: all 2 outputs agree with the reference; worst error 4.2e-07 at mask, allowed 2.4e-05",
     "located": "✗ LOCATED: node_Resize_69 (Resize) in decoder.up2 introduces the error "
     "(0.412, 86,000 times its threshold)",
-    "suspected": "? SUSPECTED: the error comes from one of 2 nodes, and they could not be told apart: "
-    "node_Resize_69, node_conv2d_4",
+    "suspected": "? SUSPECTED: 2 nodes are suspected of the error, without proof: node_Resize_69, node_conv2d_4",
     "accumulation": "≈ ACCUMULATION: no single culprit: every node is within its noise floor, and the lower precision "
     "adds up to 0.0034 at mask (allowed 2.4e-05)",
-    "harness": "! HARNESS: the graphs agree, but the comparison was set up wrongly: "
-    "the module was left in training mode",
-    "inconclusive": "? INCONCLUSIVE: no answer: only 3 of 18 values have a counterpart in the reference, "
-    "and none lies above the failing output",
-    "load_failed": "✗ LOAD FAILED: the runtime cannot load the model, because of node_Silu_77 (Silu) in head: "
-    "no operator of this name is registered",
+    "harness": "! HARNESS: the graphs agree, the comparison was set up wrongly: the module was left in training mode",
+    "inconclusive": "? INCONCLUSIVE: 1 of 2 outputs differ, but no node can be accused: "
+    "3 of 18 values have a counterpart, none of them above it",
+    "load_failed": "✗ LOAD FAILED: the runtime cannot load the model, because of node_Silu_77: "
+    "it has no operator com.microsoft:Silu",
 }
 
 
@@ -129,7 +127,7 @@ def test_a_hostile_name_is_shown_whole_and_breaks_nothing(name, width):
         inputs=(InputRow(name=hostile, shape=(1,), dtype="float32", range=None, source=hostile),),
         findings=(finding,),
         summary=hostile,
-        next_steps=(),
+        next_steps=(hostile,),
     )
 
     text = shown(a_report, width=width, verbose=True, top=1, all_open=True)

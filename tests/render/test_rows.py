@@ -32,14 +32,29 @@ def test_a_figure_of_a_column_has_one_form(value, text):
         (0.41249, "0.412"),
         (1.25e-7, "1.25e-07"),
         (1.0, "1"),
-        (0.9999996, "1 - 4.0e-07"),
-        (1.0000004, "1"),
+        (0.9996, "1"),
         (math.inf, "inf"),
         (None, "-"),
     ],
 )
-def test_a_figure_of_a_sentence_never_rounds_up_to_equality(value, text):
+def test_a_figure_of_a_sentence_has_three_digits(value, text):
     assert rows.precise(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1"),
+        (0.9999996, "1 - 4.0e-07"),
+        (0.9994, "0.999"),
+        (-1.0, "-1"),
+        (0.0, "0"),
+        (None, "-"),
+        (math.nan, "nan"),
+    ],
+)
+def test_a_cosine_never_rounds_up_to_equality(value, text):
+    assert rows.cosine(value) == text
 
 
 @pytest.mark.parametrize(
