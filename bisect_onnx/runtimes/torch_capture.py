@@ -66,4 +66,5 @@ class TorchCapture:
         """See `Capture.open_up`."""
         from bisect_onnx.runtimes.torch_open import open_up
 
-        return open_up(self._tape, self.tensors, fetch=fetch, given=given)
+        tape, vault = open_up(self._tape, self.tensors, fetch=fetch, given=given)
+        return TorchCapture(name=f"{self.graph.name}, opened up", tape=tape, vault=vault, repeat=lambda _: {})

@@ -16,8 +16,9 @@ from bisect_onnx.runtimes.torch_capture import TorchCapture
 from bisect_onnx.runtimes.torch_guard import ModuleSnapshot, RandomState, untouched
 from bisect_onnx.runtimes.torch_modules import ModuleStack, without_fused_kernels
 from bisect_onnx.runtimes.torch_recorder import Recorder
+from bisect_onnx.runtimes.torch_sources import SourceFinder
 from bisect_onnx.runtimes.torch_structure import name_outputs, tensors_in
-from bisect_onnx.runtimes.torch_tape import ModuleCall, Tape
+from bisect_onnx.runtimes.torch_tape import Place, Tape
 from bisect_onnx.runtimes.torch_vault import Vault
 
 __all__ = ["EagerReference"]
@@ -95,13 +96,14 @@ class EagerReference:
     def _record(self, feeds: Mapping[str, Array], vault: Vault) -> Tape:
         """One opened-up run."""
         args, kwargs, inputs = self._binding.arguments(feeds, device=self._device())
-        recorder: Recorder
+        sources = SourceFinder()
 
-        def finish(call: ModuleCall, given: Any, result: Any) -> None:
-            recorder.end_module(call, given, result)
+        def place() -> Place:
+            module = stack.current()
+            return Place(label="" if module is None else module.label, module=module, source=sources.current())
 
-        stack = ModuleStack(self._module, on_finish=finish)
-        recorder = Recorder(vault=vault, modules=stack, name_constant=self._name_constant)
+        recorder = Recorder(vault=vault, place=place, name_constant=self._name_constant)
+        stack = ModuleStack(self._module, names_of=recorder.read_all)
         with self._leaving_no_trace() as snapshot, torch.no_grad():
             recorder.watch_writes(snapshot.preserve)
             for name, tensor in self._named.items():
@@ -113,6 +115,7 @@ class EagerReference:
             outputs = name_outputs(result)
             recorder.tape.inputs = tuple(inputs)
             recorder.tape.outputs = recorder.read_all(outputs)
+            recorder.tape.modules = stack.finished
             vault.settle()
         self.output_names = tuple(outputs)
         return recorder.tape
@@ -154,7 +157,7 @@ def refuse_uninitialized(module: nn.Module, *, description: str) -> None:
 def _named_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     """State dict entries and other buffers by name; tied ones under each of their names."""
     parameters = module.named_parameters(remove_duplicate=False)
-    return {name: tensor for name, tensor in (*parameters, *module.named_buffers(remove_duplicate=False))}
+    return dict((*parameters, *module.named_buffers(remove_duplicate=False)))
 
 
 def _attribute_names(module: nn.Module) -> Iterator[tuple[int, str]]:

@@ -28,15 +28,18 @@ _WIDE = {
 }
 
 # Results that are elements of the arguments, or integers, as they are: no rounding happens, so none is imitated.
-_EXACT_OPERATORS = frozenset(
-    "abs amax amin arange cat ceil clamp clamp_max clamp_min clone constant_pad_nd copy cummax cummin detach diagonal "
-    "embedding expand fill flip floor full full_like gather hardtanh index index_fill index_put index_select "
-    "lift_fresh masked_fill masked_scatter masked_select max max_pool2d_with_indices max_pool3d_with_indices maximum "
-    "min minimum neg new_full new_ones new_zeros ones ones_like pixel_shuffle pixel_unshuffle reflection_pad1d "
-    "reflection_pad2d reflection_pad3d relu repeat replication_pad1d replication_pad2d replication_pad3d roll round "
-    "scalar_tensor scatter select_scatter sign slice_scatter sort stack threshold topk tril triu trunc unsafe_split "
-    "upsample_nearest1d upsample_nearest2d upsample_nearest3d where zero zeros zeros_like".split()
-)
+_EXACT_OPERATORS = frozenset({
+    "abs", "amax", "amin", "arange", "cat", "ceil", "clamp", "clamp_max", "clamp_min", "clone", "constant_pad_nd",
+    "copy", "cummax", "cummin", "detach", "diagonal", "embedding", "expand", "fill", "flip", "floor", "full",
+    "full_like", "gather", "hardtanh", "index", "index_fill", "index_put", "index_select", "lift_fresh",
+    "masked_fill", "masked_scatter", "masked_select", "max", "max_pool2d_with_indices", "max_pool3d_with_indices",
+    "maximum", "min", "minimum", "neg", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "pixel_shuffle",
+    "pixel_unshuffle", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "relu", "repeat",
+    "replication_pad1d", "replication_pad2d", "replication_pad3d", "roll", "round", "scalar_tensor", "scatter",
+    "select_scatter", "sign", "slice_scatter", "sort", "stack", "threshold", "topk", "tril", "triu", "trunc",
+    "unsafe_split", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "where", "zero", "zeros",
+    "zeros_like",
+})  # fmt: skip
 
 # Memory that was never written has no exact value; what it held is taken as recorded.
 _UNWRITTEN = frozenset(
@@ -89,7 +92,7 @@ class ExactRun:
         try:
             if unit.rebuild is not None:
                 return {unit.rebuild.name: rebuilt(unit.rebuild, known, values=self._tape.values)}
-            made = repeat_call(unit.call, known, values=self._tape.values)
+            made = repeat_call(unit.call, known, values=self._tape.values, dtypes=_WIDE)
         except (RuntimeError, TypeError, NotImplementedError, IndexError, NotRepeatableError) as error:
             # Kernels without a float64 form say so in one of these ways; the caller sees the value missing.
             _log.debug("%s cannot be repeated in float64: %s", unit.call.name, error)
@@ -129,22 +132,33 @@ def _is_exact(call: Call, dtype: torch.dtype, *, values: Mapping[str, Recorded])
 
 
 def repeat_call(
-    call: Call, known: Mapping[str, torch.Tensor], *, values: Mapping[str, Recorded]
+    call: Call,
+    known: Mapping[str, torch.Tensor],
+    *,
+    values: Mapping[str, Recorded],
+    dtypes: Mapping[torch.dtype, torch.dtype],
 ) -> dict[str, torch.Tensor]:
-    """Run the call on other tensors; what it writes to is copied first, so ``known`` stays as it is."""
+    """Run the call on other tensors.
+
+    Args:
+        call: What it writes to is copied first, so ``known`` stays as it is.
+        known: A tensor for each value that the call reads.
+        values: The recorded run's values.
+        dtypes: Replacements for dtypes among the arguments.
+    """
     substitute = substitute_for(call, known, values=values)
     if substitute is not None:
         return dict(zip(call.outputs, substitute, strict=True))
-    args, kwargs, written = bind_call(call, known)
+    args, kwargs, written = _bind(call, known, dtypes=dtypes)
     results = [*tensors_in(call.func(*args, **kwargs)), *written]
     made = list({id(tensor): tensor for tensor in results}.values())
     return dict(zip(call.outputs, made, strict=True))
 
 
-def bind_call(
-    call: Call, known: Mapping[str, torch.Tensor]
+def _bind(
+    call: Call, known: Mapping[str, torch.Tensor], *, dtypes: Mapping[torch.dtype, torch.dtype]
 ) -> tuple[tuple[Any, ...], dict[str, Any], list[torch.Tensor]]:
-    """Arguments with tensors in place and narrow dtypes widened, and the copies that the call will write to."""
+    """Arguments with tensors in place and dtypes replaced, and the copies that the call will write to."""
     written: list[torch.Tensor] = []
 
     def fill(tree: Any, *, copied: bool) -> Any:
@@ -154,7 +168,7 @@ def bind_call(
             written.append(known[ref.name].clone())
             return written[-1]
 
-        return map_leaves(tree, {Ref: tensor_of, torch.dtype: lambda dtype: _WIDE.get(dtype, dtype)})
+        return map_leaves(tree, {Ref: tensor_of, torch.dtype: lambda dtype: dtypes.get(dtype, dtype)})
 
     changed = {argument.name for argument in call.plan.written_by(call.args, call.kwargs)}
     names = [argument.name for argument in call.plan.arguments]

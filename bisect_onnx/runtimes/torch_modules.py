@@ -1,5 +1,6 @@
 """Which module is running: its path and which call of it this is, without touching the modules."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,9 +17,16 @@ __all__ = ["ModuleStack", "without_fused_kernels"]
 class ModuleStack:
     """Follows a run through torch's global module hooks, so the modules' own hook tables stay as they are."""
 
-    def __init__(self, module: nn.Module, *, on_finish: Callable[[ModuleCall, Any, Any], None] | None = None) -> None:
+    def __init__(self, module: nn.Module, *, names_of: Callable[[Any], tuple[str, ...]]) -> None:
+        """Prepare to follow one run.
+
+        Args:
+            module: The root.
+            names_of: The values that the tensors in a module's arguments or result hold at that moment.
+        """
+        self.finished: list[ModuleCall] = []
+        self._names_of = names_of
         self._paths = {id(child): path for path, child in module.named_modules()}
-        self._on_finish = on_finish
         self._counts: dict[str, int] = {}
         self._running: list[ModuleCall] = []
 
@@ -42,14 +50,13 @@ class ModuleStack:
         if path is None:
             return
         number = self._counts[path] = self._counts.get(path, 0) + 1
-        self._running.append(ModuleCall(path=path, class_name=_class_name(module), number=number))
+        call = ModuleCall(path=path, class_name=_class_name(module), number=number, inputs=self._names_of(args))
+        self._running.append(call)
 
     def _finish(self, module: nn.Module, args: Any, result: Any) -> None:
-        if id(module) not in self._paths or not self._running:
-            return
-        call = self._running.pop()
-        if self._on_finish is not None and result is not None:
-            self._on_finish(call, args, result)
+        if id(module) in self._paths and self._running:
+            call = self._running.pop()
+            self.finished.append(dataclasses.replace(call, outputs=self._names_of(result)))
 
 
 def _class_name(module: nn.Module) -> str:

@@ -10,15 +10,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bisect_onnx.core.graph import ValueKind
 from bisect_onnx.runtimes.torch_arrays import holds_array
-from bisect_onnx.runtimes.torch_modules import ModuleStack
 from bisect_onnx.runtimes.torch_schema import SchemaPlan, plan_of
-from bisect_onnx.runtimes.torch_sources import SourceFinder
 from bisect_onnx.runtimes.torch_storage import Holder, Storages, geometry_of
 from bisect_onnx.runtimes.torch_structure import tensors_in
-from bisect_onnx.runtimes.torch_tape import Call, ModuleCall, Rebuild, Recorded, Ref, Tape, map_leaves
+from bisect_onnx.runtimes.torch_tape import Call, Place, Rebuild, Recorded, Ref, Tape, map_leaves
 from bisect_onnx.runtimes.torch_vault import Vault
 
 __all__ = ["Recorder"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """What was called, with the names of values in the place of tensors."""
+
+    func: Any
+    plan: SchemaPlan
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
 
 class Recorder(TorchDispatchMode):
@@ -28,17 +36,24 @@ class Recorder(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(
-        self, *, vault: Vault, modules: ModuleStack, name_constant: Callable[[torch.Tensor], str | None]
+        self, *, vault: Vault, place: Callable[[], Place], name_constant: Callable[[torch.Tensor], str | None]
     ) -> None:
+        """Prepare a recording.
+
+        Args:
+            vault: Takes the elements.
+            place: Says where in the user's model a call happens, when asked during the call.
+            name_constant: The name of a tensor that no call made; None for a literal.
+        """
         super().__init__()
         self.tape = Tape()
         self.vault = vault
-        self._modules = modules
+        self._place = place
         self._name_constant = name_constant
         self._storages = Storages()
-        self._sources = SourceFinder()
         self._plans: dict[Any, SchemaPlan] = {}
         self._constants = 0
+        self._paused = False
         self._recent: list[torch.Tensor] = []
         self._before_write: list[Callable[[torch.Tensor], None]] = []
 
@@ -62,26 +77,31 @@ class Recorder(TorchDispatchMode):
         return holder.name
 
     def read_all(self, tree: object) -> tuple[str, ...]:
-        return tuple(self.read(tensor) for tensor in tensors_in(tree))
-
-    def end_module(self, call: ModuleCall, args: Any, result: Any) -> None:
-        """Note what a module took and returned."""
-        with torch._C._DisableTorchDispatch():
-            inputs, outputs = self.read_all(args), self.read_all(result)
-        self.tape.modules.append(dataclasses.replace(call, inputs=inputs, outputs=outputs))
+        """The names of all tensors in nested containers; what that takes is not recorded."""
+        paused, self._paused = self._paused, True
+        try:
+            return tuple(self.read(tensor) for tensor in tensors_in(tree))
+        finally:
+            self._paused = paused
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         keywords = dict(kwargs or {})
+        if self._paused:
+            return func(*args, **keywords)
         if not isinstance(func, torch._ops.OpOverload):
             return self._run_higher_order(func, args, keywords)
+        expanded = self._expand(func, args, keywords)
+        if expanded is not NotImplemented:
+            return expanded
         plan = self._plans.get(func)
         if plan is None:
             plan = self._plans[func] = plan_of(func)
         refs = functools.partial(map_leaves, changes={torch.Tensor: lambda tensor: Ref(self.read(tensor))})
-        recorded_args = refs(args)
-        recorded_kwargs = {name: refs(value) for name, value in keywords.items()}
+        request = Request(
+            func=func, plan=plan, args=refs(args), kwargs={name: refs(value) for name, value in keywords.items()}
+        )
         written = [
             tensor
             for argument in plan.written_by(args, keywords)
@@ -92,47 +112,58 @@ class Recorder(TorchDispatchMode):
         result = func(*args, **keywords)
         results = list(tensors_in(result))
         if results or written:
-            self._record(func, plan, recorded_args, recorded_kwargs, results, written)
+            self._record(request, results=results, written=written)
         return result
 
-    def _record(
-        self,
-        func: Any,
-        plan: SchemaPlan,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        results: list[torch.Tensor],
-        written: list[torch.Tensor],
-    ) -> None:
-        index = len(self.tape.calls)
-        module = self._modules.current()
-        label = module.label if module is not None else ""
-        name = f"{label}/{plan.op_type}#{index}" if label else f"{plan.op_type}#{index}"
+    def _expand(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run something recorded in the place of a call; NotImplemented records the call itself."""
+        return NotImplemented
+
+    def _record(self, request: Request, *, results: list[torch.Tensor], written: list[torch.Tensor]) -> Call:
+        """Put a finished call on the tape, with a value for each tensor that it returned or wrote."""
         made = list({id(tensor): tensor for tensor in (*results, *written)}.values())
         # torch calls `detach` on what a factory returns when somebody else holds it too. Holding the latest
         # results always, not only when they are kept, makes equal runs record equal calls.
         self._recent = made
+        index = len(self.tape.calls)
+        place = self._place()
+        name = f"{place.label}/{request.plan.op_type}#{index}" if place.label else f"{request.plan.op_type}#{index}"
         names = (name,) if len(made) == 1 else tuple(f"{name}:{k}" for k in range(len(made)))
         by_identity = dict(zip(map(id, made), names, strict=True))
         call = Call(
             index=index,
             name=name,
-            func=func,
-            plan=plan,
-            args=args,
-            kwargs=kwargs,
+            func=request.func,
+            plan=request.plan,
+            args=request.args,
+            kwargs=request.kwargs,
             outputs=names,
-            written=tuple(by_identity[id(tensor)] for tensor in written),
-            module=module,
-            source=self._sources.current(),
+            module=place.module,
+            source=place.source,
         )
         kind = self._kind_of(call)
         self.tape.calls.append(call)
-        if not plan.moves_only_metadata:
-            self._log_writes(call, written, by_identity)
+        if not request.plan.moves_only_metadata:
+            for tensor in written:
+                self._storages.log_write(tensor, call=call, name=by_identity[id(tensor)])
         for tensor, value in zip(made, names, strict=True):
             self._add_value(value, tensor, kind)
             self._storages.hold(tensor, value)
+        return call
+
+    def rename(self, tensor: torch.Tensor, name: str, *, since: int) -> None:
+        """Give the value that ``tensor`` holds, made by call number ``since`` or a later one, another name."""
+        holder = self._storages.holder(tensor)
+        assert holder is not None
+        old, holder.name = holder.name, name
+        self.tape.values[name] = dataclasses.replace(self.tape.values.pop(old), name=name)
+        self.vault.rename(old, name)
+        self._storages.rename(holder.log, old, name)
+        change = {Ref: lambda ref: Ref(name) if ref.name == old else ref}
+        for call in self.tape.calls[since:]:
+            call.outputs = tuple(name if made == old else made for made in call.outputs)
+            call.args = map_leaves(call.args, change)
+            call.kwargs = {key: map_leaves(value, change) for key, value in call.kwargs.items()}
 
     def _kind_of(self, call: Call) -> ValueKind:
         kinds = {self.tape.values[name].kind for name in call.reads()}
@@ -143,10 +174,6 @@ class Recorder(TorchDispatchMode):
         if call.plan.is_view and kinds == {ValueKind.PARAMETER}:
             return ValueKind.PARAMETER
         return ValueKind.CONSTANT
-
-    def _log_writes(self, call: Call, written: list[torch.Tensor], names: Mapping[int, str]) -> None:
-        for tensor in written:
-            self._storages.log_write(tensor, call=call, name=names[id(tensor)])
 
     def _announce_write(self, tensor: torch.Tensor) -> None:
         self.vault.before_write(self._storages.log(tensor).key, geometry_of(tensor))
@@ -201,7 +228,7 @@ class Recorder(TorchDispatchMode):
         base = widest.name if known is None else self.read(known)
         func = torch.ops.aten.as_strided.default
         arguments = (Ref(base), list(geometry.shape), list(geometry.stride), geometry.offset)
-        self._record(func, plan_of(func), arguments, {}, [tensor], [])
+        self._record(Request(func=func, plan=plan_of(func), args=arguments, kwargs={}), results=[tensor], written=[])
         holder = self._storages.holder(tensor)
         assert holder is not None
         return holder

@@ -68,10 +68,13 @@ class SchemaPlan:
 
     def written_by(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Argument, ...]:
         """Arguments that a call with these arguments writes to."""
-        if self.op_type not in _UNDECLARED_WRITES:
-            return self.written
-        training = next((argument for argument in self.arguments if argument.name == "training"), None)
-        return self.written if training is None or training.pick(args, kwargs)[1] else ()
+        if not self.written:
+            return ()
+        if self.op_type in _UNDECLARED_WRITES:
+            training = next((argument for argument in self.arguments if argument.name == "training"), None)
+            if training is not None and not training.pick(args, kwargs)[1]:
+                return ()
+        return tuple(argument for argument in self.written if argument.pick(args, kwargs)[1] is not None)
 
 
 def plan_of(func: Any) -> SchemaPlan:

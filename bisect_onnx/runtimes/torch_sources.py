@@ -4,6 +4,7 @@ import linecache
 import os
 import sys
 import sysconfig
+from pathlib import Path
 from types import CodeType, FrameType
 
 import torch
@@ -12,10 +13,10 @@ from bisect_onnx.core.graph import Source
 
 __all__ = ["SourceFinder"]
 
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-_STANDARD = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
-_INSTALLED = tuple({os.path.abspath(sysconfig.get_path(kind)) + os.sep for kind in ("purelib", "platlib")})
+_OURS = f"{Path(__file__).absolute().parent.parent}{os.sep}"
+_TORCH = f"{Path(torch.__file__).absolute().parent}{os.sep}"
+_STANDARD = f"{Path(sysconfig.get_path('stdlib')).absolute()}{os.sep}"
+_INSTALLED = tuple(f"{Path(sysconfig.get_path(kind)).absolute()}{os.sep}" for kind in ("purelib", "platlib"))
 
 
 class SourceFinder:
@@ -49,7 +50,7 @@ class SourceFinder:
 def _user_file(file: str) -> str | None:
     if file.startswith("<"):  # generated code has no file to show
         return None
-    path = os.path.abspath(file)
+    path = str(Path(file).absolute())
     if path.startswith((_TORCH, _OURS)):
         return None
     if path.startswith(_STANDARD) and not path.startswith(_INSTALLED):

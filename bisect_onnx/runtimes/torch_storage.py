@@ -4,8 +4,10 @@ import dataclasses
 import weakref
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 
+from bisect_onnx.runtimes.torch_arrays import Array
 from bisect_onnx.runtimes.torch_tape import Call, Geometry
 
 __all__ = ["Holder", "StorageLog", "Storages", "Write", "geometry_of", "overlap"]
@@ -103,6 +105,13 @@ class Storages:
         write = Write(epoch=log.epoch, call=call, name=name, geometry=geometry_of(tensor), dtype=tensor.dtype)
         log.writes.append(write)
 
+    def rename(self, log: StorageLog, old: str, new: str) -> None:
+        """Use another name for a value in the storage's history."""
+        log.writes[:] = [dataclasses.replace(write, name=new) if write.name == old else write for write in log.writes]
+        for holder in log.holders.values():
+            if holder.name == old:
+                holder.name = new
+
     def living(self, log: StorageLog) -> Iterator[Holder]:
         """Holders that show ``log``, newest first."""
         return reversed(tuple(log.holders.values()))
@@ -117,9 +126,9 @@ class Storages:
 
 
 def storage_key(tensor: torch.Tensor) -> int:
-    """The address of the tensor's storage; the tensor's own identity when it has none (sparse, nested)."""
+    """The address of the tensor's memory; something of its own when it has none (empty, sparse, nested)."""
     try:
-        return int(tensor.untyped_storage()._cdata)
+        return tensor.untyped_storage().data_ptr() or -id(tensor)
     except (NotImplementedError, RuntimeError):
         return -id(tensor)
 
@@ -143,9 +152,14 @@ def overlap(first: Geometry, second: Geometry) -> bool:
     span = max(high_first, high_second)
     if span > EXACT_OVERLAP_LIMIT:
         return True
-    marks = torch.zeros(span, dtype=torch.bool)
-    first.distinct().of(marks).fill_(1)
-    return bool(second.of(marks).any())
+    marks = np.zeros(span, dtype=np.bool_)
+    _show(marks, first)[...] = True
+    return bool(_show(marks, second).any())
+
+
+def _show(buffer: Array, geometry: Geometry) -> Array:
+    # One byte an element, so strides in elements are strides in bytes.
+    return np.lib.stride_tricks.as_strided(buffer[geometry.offset :], geometry.shape, geometry.stride)
 
 
 def _is_dense(geometry: Geometry) -> bool:

@@ -11,7 +11,7 @@ from bisect_onnx.core.graph import Graph, Node, Source, Value, ValueKind
 from bisect_onnx.runtimes.torch_arrays import dtype_name
 from bisect_onnx.runtimes.torch_schema import SchemaPlan, plain_attribute
 
-__all__ = ["Call", "Geometry", "ModuleCall", "Rebuild", "Recorded", "Ref", "Tape", "Unit", "map_leaves"]
+__all__ = ["Call", "Geometry", "ModuleCall", "Place", "Rebuild", "Recorded", "Ref", "Tape", "Unit", "map_leaves"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,6 +91,15 @@ class ModuleCall:
         return self.path if self.number == 1 else f"{self.path}@{self.number}"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where in the user's model a call happens; ``label`` begins the names of its values."""
+
+    label: str
+    module: ModuleCall | None
+    source: Source | None
+
+
 @dataclasses.dataclass(kw_only=True, slots=True)
 class Call:
     """One ATen call. ``rebuilds`` grows while later calls read what this one changed."""
@@ -102,7 +111,6 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     outputs: tuple[str, ...]  # results in order, then the written tensors that are not results
-    written: tuple[str, ...]  # new value of each written argument, in schema order
     module: ModuleCall | None
     source: Source | None
     rebuilds: list[Rebuild] = dataclasses.field(default_factory=list)
@@ -198,9 +206,8 @@ def node_of(call: Call) -> Node:
         given, value = argument.pick(call.args, call.kwargs)
         if argument.is_tensor:
             _sort_tensor_argument(argument.name, value, inputs, attributes)
-        elif given or argument.has_default:
-            if value is not None:
-                attributes[argument.name] = plain_attribute(value)
+        elif (given or argument.has_default) and value is not None:
+            attributes[argument.name] = plain_attribute(value)
     for rebuild in call.rebuilds:
         inputs += [rebuild.old, *(name for name in rebuild.written if name not in call.outputs)]
     return Node(
@@ -219,8 +226,7 @@ def node_of(call: Call) -> Node:
 
 def _sort_tensor_argument(name: str, value: object, inputs: list[str], attributes: dict[str, object]) -> None:
     items: Sequence[object] = value if isinstance(value, list | tuple) else (value,)
-    for item in items:
-        inputs.append(item.name if isinstance(item, Ref) else "")
+    inputs.extend(item.name if isinstance(item, Ref) else "" for item in items)
     plain = [item for item in items if item is not None and not isinstance(item, Ref)]
     if plain:  # a Python number where the schema wants a tensor: `x * 2`
         attributes[name] = plain_attribute(value if len(plain) == len(items) else tuple(plain))

@@ -1,6 +1,7 @@
 """Keeps the elements of recorded values within a memory budget, and their fingerprints beyond it."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 
@@ -51,6 +52,16 @@ class Vault:
         for name in [name for name, shown in sharing.items() if overlap(shown, geometry)]:
             self._detach(storage, name)
 
+    def rename(self, old: str, new: str) -> None:
+        """Keep what was kept of a value under another name."""
+        for table in (self.kept, self.fingerprints, *self._shared.values()):
+            _rename_key(table, old, new)
+
+    def forget(self, name: str) -> None:
+        """Drop what was kept of a value."""
+        for table in (self.kept, self.fingerprints, *self._shared.values()):
+            table.pop(name, None)
+
     def settle(self) -> None:
         """Copy what still shares a storage that outlives the run and was written during it."""
         for storage in self._lasting & self._written:
@@ -71,6 +82,11 @@ class Vault:
         self._charged.add(storage)
         self._bytes += size
         return True
+
+
+def _rename_key(table: dict[str, Any], old: str, new: str) -> None:
+    if old in table:
+        table[new] = table.pop(old)
 
 
 class Fingerprints(Mapping[str, Fingerprint]):
