@@ -271,6 +271,20 @@ def test_building_a_net_repeats_and_leaves_the_global_generator_alone():
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])
+def test_a_dynamic_export_leaves_the_batch_open(exporter: str, tmp_path: Path):
+    module, inputs = NETS["deep_stack"].build(0)
+    model = onnx.load(export(module, inputs, tmp_path / "m.onnx", exporter=exporter, dynamic=True, opset=18))
+    wider = {"features": torch.randn(7, 16, generator=torch.Generator().manual_seed(0))}
+
+    with torch.no_grad():
+        wanted = module(**wider).numpy()
+
+    assert scaled(wanted, outputs(model, {"features": wider["features"].numpy()})[0]) < HEALTHY
+    assert [entry.version for entry in model.opset_import] == [18]
+
+
 def test_an_unknown_exporter_is_refused(tmp_path: Path):
     module, inputs = NETS["residual"].build(0)
 
