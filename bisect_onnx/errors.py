@@ -286,7 +286,8 @@ class WeightsMismatchError(WeightsError):
         shapes: Sequence[str],
         next_step: str,
     ) -> None:
-        found = [f"{matched} keys match"]
+        wanted = matched + len(missing) + len(shapes)
+        found = [f"{matched} of them match"]
         if missing:
             found.append(f"{len(missing)} missing from the file: {listing(missing)}")
         if unexpected:
@@ -297,7 +298,7 @@ class WeightsMismatchError(WeightsError):
             page(
                 f"the checkpoint {path.name!r} does not fit the module {module}",
                 where=str(path),
-                expected=f"the {matched + len(missing) + len(shapes)} keys of the module's state dict, shapes equal",
+                expected=f"the keys of the module's state dict ({wanted}), shapes equal",
                 got="; ".join(found),
                 next_step=next_step,
             )

@@ -175,7 +175,9 @@ def _check(own: State, given: State, *, path: Path, module: str) -> None:
 
 
 def _advice(own: State, given: State) -> str | None:
-    """How a prefix explains the difference; None when none does."""
+    """How a prefix explains the difference of the keys; None when none does."""
+    if set(given) == set(own):
+        return None
     for prefix in PREFIXES:
         if {key.removeprefix(prefix) for key in given} == set(own):
             return (
