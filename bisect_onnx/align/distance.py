@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bisect_onnx.core.compare import Array
+from bisect_onnx.core.compare import Array, mask_class
 from bisect_onnx.core.tensor import Fingerprint
 
 __all__ = ["NEAR", "distance"]
@@ -29,10 +29,11 @@ def distance(probes: Array, mean: Array, rms: Array, observed: Fingerprint) -> A
         ours = observed.probes[None, :]
         special = ~(np.isfinite(probes) & np.isfinite(ours))
         same_special = (probes == ours) | (np.isnan(probes) & np.isnan(ours))
-        huge = (np.abs(probes) > 1e30) & (np.abs(ours) > 1e30) & (np.sign(probes) == np.sign(ours))
-        skip = special | huge
+        masks = mask_class(probes)
+        masked = (masks != 0) & (masks == mask_class(ours))
+        skip = special | masked
         difference = np.where(skip, 0.0, probes - ours)
         scale = np.maximum(rms, np.finfo(np.float32).tiny)
         samples = np.sqrt(np.mean(np.square(difference), axis=1))
         gap = np.maximum(np.maximum(samples, np.abs(mean - observed.mean)), np.abs(rms - observed.rms)) / scale
-        return np.where((special & ~same_special & ~huge).any(axis=1), np.inf, gap)
+        return np.where((special & ~same_special & ~masked).any(axis=1), np.inf, gap)

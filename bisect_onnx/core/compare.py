@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MASK_CONSTANT", "ErrorStats", "Objection", "Verdict", "compare_arrays", "dtype_tiny", "root_mean_square"]
+__all__ = [
+    "MASK_CONSTANT", "Array", "ErrorStats", "Objection", "Verdict", "compare_arrays", "dtype_tiny", "mask_class",
+    "root_mean_square",
+]  # fmt: skip
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -99,7 +102,9 @@ def objection(reference: Array, candidate: Array, *, check_dtype: bool = True) -
     return None
 
 
-def compare_arrays(reference: Array, candidate: Array, *, check_dtype: bool = True) -> ErrorStats | Objection:
+def compare_arrays(
+    reference: Array, candidate: Array, *, check_dtype: bool = True, masks_alike: bool = False
+) -> ErrorStats | Objection:
     """Measure the error of ``candidate`` against ``reference``.
 
     NaN agrees with NaN and an infinity with the same infinity; other non-finite positions are counted
@@ -110,6 +115,8 @@ def compare_arrays(reference: Array, candidate: Array, *, check_dtype: bool = Tr
         reference: Any shape, any numeric, bool or string dtype.
         candidate: Same shape; same dtype unless ``check_dtype`` is False.
         check_dtype: Refuse arrays of two dtypes. False compares in float64.
+        masks_alike: An infinity also agrees with a mask constant of its sign: inside a model one side
+            masks with -inf, the other with the smallest number.
 
     Returns:
         The statistics, or the `Objection` that forbids comparing.
@@ -119,7 +126,7 @@ def compare_arrays(reference: Array, candidate: Array, *, check_dtype: bool = Tr
         return refused
     if reference.dtype.kind in "OUS":
         return _compare_text(reference, candidate)
-    return _compare_numbers(reference, candidate)
+    return _compare_numbers(reference, candidate, masks_alike=masks_alike)
 
 
 def _compare_text(reference: Array, candidate: Array) -> ErrorStats:
@@ -132,7 +139,13 @@ def _compare_text(reference: Array, candidate: Array) -> ErrorStats:
     )  # fmt: skip
 
 
-def _compare_numbers(reference: Array, candidate: Array) -> ErrorStats:
+def mask_class(values: Array) -> Array:
+    """-1 or 1 where an element is a mask constant or an infinity, by its sign; 0 elsewhere, also for NaN."""
+    with np.errstate(all="ignore"):
+        return np.where(np.abs(values) >= MASK_CONSTANT, np.sign(values), 0).astype(np.int8)
+
+
+def _compare_numbers(reference: Array, candidate: Array, *, masks_alike: bool) -> ErrorStats:
     total = int(reference.size)
     if total == 0:
         return ErrorStats(
@@ -143,7 +156,9 @@ def _compare_numbers(reference: Array, candidate: Array) -> ErrorStats:
     with np.errstate(all="ignore"):
         same = (ref == cand) | (np.isnan(ref) & np.isnan(cand))
         if ref.dtype.kind != "c":
-            same |= (np.abs(ref) >= MASK_CONSTANT) & (np.abs(cand) >= MASK_CONSTANT) & (np.sign(ref) == np.sign(cand)) & np.isfinite(ref) & np.isfinite(cand)  # fmt: skip
+            masks = mask_class(ref)
+            masked = (masks != 0) & (masks == mask_class(cand))
+            same |= masked if masks_alike else masked & np.isfinite(ref) & np.isfinite(cand)
         finite = np.isfinite(ref) & np.isfinite(cand)
         broken = ~finite & ~same
         difference = np.where(same, 0.0, np.abs(cand - ref))

@@ -92,7 +92,9 @@ class _Bisecting:
 
     def _gap(self, pair: Pair, observed: Array) -> float:
         reference = self.region.prober.reference(pair.reference)
-        return scaled_gap(reference.reshape(observed.shape) if reference.size == observed.size else reference, observed)
+        return scaled_gap(
+            reference.reshape(observed.shape) if reference.size == observed.size else reference, observed, masks_alike=True
+        )
 
     def _verdict(self, pair: Pair, observed: Array) -> Verdict:
         """Accumulated error against the accumulated floor: the arithmetic bound first, then float64."""

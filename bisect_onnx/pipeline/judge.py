@@ -26,7 +26,7 @@ class Judgement:
     threshold: float
 
 
-def scaled_gap(reference: Array, computed: Array) -> float:
+def scaled_gap(reference: Array, computed: Array, *, masks_alike: bool = False) -> float:
     """`ErrorStats.scaled` without the other figures: one pass over the arrays; infinite for other shapes."""
     if reference.shape != computed.shape:
         return float("inf")
@@ -41,7 +41,7 @@ def scaled_gap(reference: Array, computed: Array) -> float:
                 flat = reference.reshape(-1)
                 rms = float(np.sqrt(float(np.dot(flat, flat)) / flat.size))
                 return gap / max(rms, dtype_tiny(reference.dtype))
-    error = compare_arrays(reference, computed, check_dtype=False)
+    error = compare_arrays(reference, computed, check_dtype=False, masks_alike=masks_alike)
     if not isinstance(error, ErrorStats):
         return float("inf")
     if error.scaled is None:
@@ -74,10 +74,15 @@ def _largest(exact: Array, other: Array) -> float:
 
 
 class Judge:
-    """Judges segments of one region; remembers the float64 floors it had to measure."""
+    """Judges segments of one region; remembers the float64 floors it had to measure.
 
-    def __init__(self, capture: Capture, shape_of: ShapeOf) -> None:
+    ``masks_alike``: see `compare_arrays`. Inside a model the two sides mask differently and both are right;
+    only when non-finite outputs find no other explanation is that looked at.
+    """
+
+    def __init__(self, capture: Capture, shape_of: ShapeOf, *, masks_alike: bool = True) -> None:
         self._capture = capture
+        self.masks_alike = masks_alike
         self._shape_of = shape_of
         self._measured: dict[tuple[str, tuple[str, ...]], float] = {}
 
@@ -91,7 +96,7 @@ class Judge:
             reference: That value, in the candidate's shape.
             computed: What the candidate made.
         """
-        scaled = scaled_gap(reference, computed)
+        scaled = scaled_gap(reference, computed, masks_alike=self.masks_alike)
         floor = self.arithmetic(segment, reference, computed)
         if scaled > FACTOR * floor and np.isfinite(scaled) and reference.dtype.kind in "fV":
             floor = max(floor, self._measure(name, tuple(given)))

@@ -187,10 +187,21 @@ class _Locating:
             )
             if bisected.settled.accused or bisected.settled.missing:
                 return bisected.settled, bisected.steps
-        settling = Settling(
-            region, outputs=outputs, parameter_of=parameter_of, narrow=False, on_progress=lambda round_number: None
-        )
-        return settling.settle(), None
+        settled = self._scan(region, parameter_of)
+        if not settled.accused and any(row.error is not None and row.error.nonfinite_mismatch for row in self.outputs):
+            # Every segment is right as long as -inf and the smallest number count as one mask. Here they do not.
+            region.judge.masks_alike = False
+            settled = self._scan(region, parameter_of)
+        return settled, None
+
+    def _scan(self, region: Region, parameter_of: Mapping[str, str]) -> Settled:
+        return Settling(
+            region,
+            outputs=self._output_pairs(region),
+            parameter_of=parameter_of,
+            narrow=False,
+            on_progress=lambda round_number: None,
+        ).settle()
 
     def _probed(self, probe: str, verdict: Verdict, suspects: int) -> None:
         self.run.tell(ProbeDone(probe=probe, verdict=verdict.value, suspects=suspects))

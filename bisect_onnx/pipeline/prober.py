@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from bisect_onnx.core.alignment import Pair
-from bisect_onnx.core.compare import Array
+from bisect_onnx.core.compare import Array, mask_class
 from bisect_onnx.core.graph import ValueKind
 from bisect_onnx.runtimes.base import Candidate, Capture
 
@@ -42,12 +42,23 @@ class Prober:
         if wanted:
             self._fetched.update(self.capture.fetch(wanted))
 
-    def partner(self, pair: Pair, *, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
-        """The reference's array of a pair, in the candidate's shape and dtype."""
+    def partner(self, pair: Pair, *, like: Array) -> Array:
+        """The reference's array of a pair, in the candidate's shape and dtype.
+
+        Where both sides mask an element, the candidate keeps its own mask constant: an -inf of the
+        reference would meet operators that the exporter gave the smallest number.
+        """
         array = self.reference(pair.reference)
-        if array.shape != shape:
-            array = array.reshape(shape)
-        return array if array.dtype == dtype else array.astype(dtype)
+        if array.shape != like.shape:
+            array = array.reshape(like.shape)
+        if array.dtype != like.dtype:
+            array = array.astype(like.dtype)
+        if array.dtype.kind == "f" and array.size:
+            masks = mask_class(array)
+            both = (masks != 0) & (masks == mask_class(like))
+            if both.any():
+                array = np.where(both, like, array)
+        return array
 
     def plain(self, fetch: Sequence[str]) -> dict[str, Array]:
         """Values of the real run at level 0."""

@@ -71,7 +71,7 @@ class Region:
         like = self.plain.get(pair.candidate)
         if like is None:
             return self.prober.reference(pair.reference)
-        return self.prober.partner(pair, shape=like.shape, dtype=like.dtype)
+        return self.prober.partner(pair, like=like)
 
     def run(self, cuts: Collection[Pair], fetch: Sequence[str] | None = None) -> dict[str, Array]:
         """Candidate values when each value in ``cuts`` is replaced by the reference's for its consumers."""

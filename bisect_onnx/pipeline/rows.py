@@ -43,7 +43,7 @@ def node_rows(
 ) -> tuple[NodeRow, ...]:
     """One row per node of the file, in its order."""
     accumulated = {
-        name: scaled_gap(region.partner(pair), region.plain[name])
+        name: scaled_gap(region.partner(pair), region.plain[name], masks_alike=True)
         for name, pair in pairs.items()
         if name in region.plain and region.prober.reference(pair.reference).size == region.plain[name].size
     }

@@ -69,7 +69,10 @@ class GlobalState:
         self._random.restore()
         torch.set_default_dtype(self._dtype)
         torch.set_grad_enabled(self._grad)
-        torch.use_deterministic_algorithms(self._deterministic, warn_only=self._warn_only)
+        now = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
+        if now != (self._deterministic, self._warn_only):
+            # Only then: the call imports torch's compiler, which takes seconds.
+            torch.use_deterministic_algorithms(self._deterministic, warn_only=self._warn_only)
         for device, (enabled, dtype) in self._autocast.items():
             torch.set_autocast_enabled(device, enabled)
             torch.set_autocast_dtype(device, dtype)
