@@ -28,7 +28,7 @@ stamped() {
 }
 
 pip_install() {
-    .venv/bin/python -m pip install --quiet --no-input --disable-pip-version-check --progress-bar off \
+    .venv/bin/python -m pip install --quiet --quiet --no-input --disable-pip-version-check --progress-bar off \
         --constraint scripts/constraints.txt "$@"
 }
 
@@ -38,18 +38,21 @@ ensure_venv() {
         demo) stamped demo || stamped test || stamped dev || target=. ;;
         test) stamped test || stamped dev || target='.[test]' ;;
         dev) stamped dev || target='.[dev]' ;;
-        *) echo "ensure_venv: expected demo, test or dev, got '$level'" >&2 && return 2 ;;
+        *)
+            echo "ensure_venv: expected demo, test or dev, got '$level'" >&2
+            return 2
+            ;;
     esac
     [ -n "${target:-}" ] || return 0
 
     if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
-        python=$(find_python)
+        python=$(find_python) || return
         echo "Making .venv with $("$python" --version) ..." >&2
-        "$python" -m venv --clear .venv
+        "$python" -m venv --clear .venv || return
     fi
     echo "Installing into .venv (the first time, torch and ONNX Runtime take some minutes to arrive) ..." >&2
     # torch on its own, so that its pinned version is there before anything else asks for "some torch".
-    pip_install torch
-    pip_install --editable "$target"
+    pip_install torch || return
+    pip_install --editable "$target" || return
     stamp_text >".venv/bisect-onnx-$level.stamp"
 }
