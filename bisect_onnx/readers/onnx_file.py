@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from bisect_onnx.core.graph import Graph
 from bisect_onnx.errors import ModelNotFoundError, NotAnOnnxFileError
-from bisect_onnx.readers.onnx_graph import build_graph, constant_tensors
+from bisect_onnx.readers.onnx_graph import build_graph, constant_tensors, stored_tensors
 from bisect_onnx.readers.onnx_tensors import Slim, TensorMap, check_external, each_tensor, slim
 
 __all__ = ["OnnxFile", "read"]
@@ -50,15 +50,14 @@ def read(path: str | Path) -> OnnxFile:
             check_external(tensor, folder=path.parent, model=path)
     opsets = {_domain(entry.domain): entry.version for entry in proto.opset_import}
     reduced = slim(proto)
-    tensors = {tensor.name: tensor for tensor in proto.graph.initializer}
-    sparse = {tensor.values.name: tensor for tensor in proto.graph.sparse_initializer}
+    tensors = {**constant_tensors(proto.graph.node), **stored_tensors(proto.graph)}
     return OnnxFile(
         path=path,
         graph=build_graph(proto, inferred=_inferred(reduced.proto), opset=opsets.get("", 1)),
         proto=proto,
         opsets=opsets,
         producer=f"{proto.producer_name} {proto.producer_version}".strip(),
-        initializers=TensorMap({**constant_tensors(proto.graph.node), **tensors, **sparse}, model=path),
+        initializers=TensorMap(tensors, model=path),
         slim=reduced,
     )
 

@@ -12,9 +12,9 @@ from bisect_onnx.core.graph import Graph, Node, PathStep, Value, ValueKind, node
 from bisect_onnx.readers.onnx_kinds import SMALL_CONSTANT, classify, in_order
 from bisect_onnx.readers.onnx_metadata import origin_of
 from bisect_onnx.readers.onnx_structure import import_bare
-from bisect_onnx.readers.onnx_tensors import byte_length, element_count, tensor_dtype_name
+from bisect_onnx.readers.onnx_tensors import TensorSource, byte_length, element_count, tensor_dtype_name
 
-__all__ = ["build_graph", "constant_tensors"]
+__all__ = ["build_graph", "constant_tensors", "stored_tensors"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,32 +36,40 @@ def build_graph(model: onnx.ModelProto, *, inferred: onnx.GraphProto, opset: int
     """
     structure = import_bare(model.graph, model.graph.node, opset=opset)
     functions = tuple(_function(function) for function in model.functions)
-    graph = _graph(structure, model.graph, inferred=inferred, path=())
-    return dataclasses.replace(graph, functions=functions)
+    return _graph(structure, model.graph, inferred=inferred, name=model.graph.name, functions=functions)
 
 
 def _graph(
-    structure: gs.Graph, proto: onnx.GraphProto, *, inferred: onnx.GraphProto, path: tuple[PathStep, ...]
+    structure: gs.Graph,
+    proto: onnx.GraphProto,
+    *,
+    inferred: onnx.GraphProto,
+    name: str,
+    path: tuple[PathStep, ...] = (),
+    functions: tuple[Graph, ...] = (),
 ) -> Graph:
+    """One graph: the main one, with ``functions``, or a body, with the ``path`` that leads to it."""
     nodes = in_order(_nodes(structure, proto.node, inferred=inferred.node, path=path))
-    initializers = {tensor.name: tensor for tensor in proto.initializer}
-    sparse = {tensor.values.name: tensor for tensor in proto.sparse_initializer}
+    stored = stored_tensors(proto)
+    constants = constant_tensors(proto.node)
     inputs = tuple(tensor.name for tensor in structure.inputs)
-    kinds = classify(nodes, inputs=inputs, parameters=(*initializers, *sparse), tables=_tables(proto.node))
+    kinds = classify(nodes, inputs=inputs, parameters=stored, tables=_tables(constants))
     types = _types(inferred)
-    for name, tensor in initializers.items():
-        types[name] = TensorType(dtype=tensor_dtype_name(tensor.data_type), shape=tuple(tensor.dims))
-    for name, tensor_ in sparse.items():
-        types[name] = TensorType(dtype=tensor_dtype_name(tensor_.values.data_type), shape=tuple(tensor_.dims))
-    for name, constant in constant_tensors(proto.node).items():
-        types[name] = _constant_type(constant)
+    types.update({name: _constant_type(tensor) for name, tensor in {**constants, **stored}.items()})
     return Graph(
-        name=proto.name,
+        name=name,
         inputs=inputs,
         outputs=tuple(tensor.name for tensor in structure.outputs),
         nodes=nodes,
-        values={name: _value(name, kind, known=types.get(name, UNKNOWN)) for name, kind in kinds.items()},
+        values={value: _value(value, kind, known=types.get(value, UNKNOWN)) for value, kind in kinds.items()},
+        functions=functions,
     )
+
+
+def stored_tensors(graph: onnx.GraphProto) -> dict[str, TensorSource]:
+    """Initializers by name, sparse ones too."""
+    dense = {tensor.name: tensor for tensor in graph.initializer}
+    return {**dense, **{tensor.values.name: tensor for tensor in graph.sparse_initializer}}
 
 
 def _value(name: str, kind: ValueKind, *, known: TensorType) -> Value:
@@ -95,9 +103,10 @@ def _node(
                 node.attrs[attribute.name],
                 attribute.g,
                 inferred=typed.get(attribute.name, attribute.g),
+                name=attribute.name,
                 path=(*path, step),
             )
-            bodies.append(dataclasses.replace(body, name=attribute.name))
+            bodies.append(body)
     return Node(
         index=index,
         name=name,
@@ -124,7 +133,7 @@ def _function(function: onnx.FunctionProto) -> Graph:
     versions = [entry.version for entry in function.opset_import if entry.domain in ("", "ai.onnx")]
     structure = import_bare(holder, function.node, opset=max(versions, default=1))
     nodes = in_order(_nodes(structure, function.node, inferred=function.node, path=()))
-    kinds = classify(nodes, inputs=function.input, parameters=(), tables=_tables(function.node))
+    kinds = classify(nodes, inputs=function.input, parameters=(), tables=_tables(constant_tensors(function.node)))
     return Graph(
         name=holder.name,
         inputs=tuple(function.input),
@@ -147,9 +156,9 @@ def _types(graph: onnx.GraphProto) -> dict[str, TensorType]:
     return types
 
 
-def constant_tensors(nodes: Sequence[onnx.NodeProto]) -> dict[str, Any]:
+def constant_tensors(nodes: Sequence[onnx.NodeProto]) -> dict[str, TensorSource]:
     """What Constant nodes hold, by output name: a tensor proto, or a small array."""
-    found: dict[str, Any] = {}
+    found: dict[str, TensorSource] = {}
     for node in nodes:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.attribute and node.output:
             attribute = node.attribute[0]
@@ -170,17 +179,17 @@ _CONSTANT_FORMS: Mapping[str, Any] = {
 }
 
 
-def _constant_type(constant: Any) -> TensorType:
+def _constant_type(constant: TensorSource) -> TensorType:
     if isinstance(constant, np.ndarray):
         return TensorType(dtype="str" if constant.dtype == object else constant.dtype.name, shape=constant.shape)
     values = constant.values if isinstance(constant, onnx.SparseTensorProto) else constant
     return TensorType(dtype=tensor_dtype_name(values.data_type), shape=tuple(constant.dims))
 
 
-def _tables(nodes: Sequence[onnx.NodeProto]) -> dict[str, bool]:
-    """Outputs of Constant nodes; True where they hold floating numbers or more elements than a shape has."""
+def _tables(constants: Mapping[str, TensorSource]) -> dict[str, bool]:
+    """For each Constant node's output whether it holds floating numbers, or more elements than a shape has."""
     tables: dict[str, bool] = {}
-    for name, constant in constant_tensors(nodes).items():
+    for name, constant in constants.items():
         floating = (_constant_type(constant).dtype or "").startswith(("float", "bfloat", "complex"))
         tables[name] = floating or element_count(constant) > SMALL_CONSTANT
     return tables

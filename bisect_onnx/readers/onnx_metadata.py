@@ -78,6 +78,8 @@ def _scopes(metadata: Mapping[str, str]) -> tuple[list[str], list[str]]:
 
 
 def _literal_list(text: str) -> list[str]:
+    if not text:
+        return []
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):

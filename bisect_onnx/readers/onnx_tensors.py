@@ -21,6 +21,7 @@ __all__ = [
     "INLINE_LOCATION",
     "Slim",
     "TensorMap",
+    "TensorSource",
     "byte_length",
     "check_external",
     "each_tensor",

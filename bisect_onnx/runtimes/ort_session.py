@@ -1,6 +1,7 @@
 """Sessions of ONNX Runtime: which provider, which level, which options."""
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -122,10 +123,15 @@ def create_session(model: Path | bytes, *, settings: Settings, path: Path) -> or
     return session
 
 
+# Some messages start with the place in the runtime's own source that raised them.
+SOURCE_POSITION: Final = re.compile(r"^/\S+\.(?:cc|h):\d+ [^()]*\([^()]*\)(?: const)?\s*(?=\S)")
+
+
 def first_line(error: Exception) -> str:
-    """What the runtime says first, without the code of its status."""
+    """What the runtime says first, without the code of its status and where in its source that is."""
     line = str(error).strip().partition("\n")[0]
-    return line.split(" : ", 3)[-1] if line.startswith("[ONNXRuntimeError]") else line
+    line = line.split(" : ", 3)[-1] if line.startswith("[ONNXRuntimeError]") else line
+    return SOURCE_POSITION.sub("", line)
 
 
 # The binding raises its own classes, which derive from Exception alone, and plain ones for bad arguments.
@@ -142,10 +148,9 @@ RUNTIME_ERRORS: Final[tuple[type[Exception], ...]] = (
 
 
 def _integer(options: ort.SessionOptions, name: str, *, value: str) -> None:
-    try:
-        setattr(options, name, int(value))
-    except RUNTIME_ERRORS as error:
-        raise SessionOptionValueError(option=name, value=value, expected="an integer of 0 or more") from error
+    if not value.isdecimal():
+        raise SessionOptionValueError(option=name, value=value, expected="an integer of 0 or more")
+    setattr(options, name, int(value))
 
 
 def _switch(options: ort.SessionOptions, name: str, *, value: str) -> None:

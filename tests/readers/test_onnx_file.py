@@ -2,6 +2,7 @@
 
 import mmap
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -180,7 +181,13 @@ def test_attributes_are_plain_data_and_large_tensors_a_description(tmp_path: Pat
 
 
 def test_every_form_of_constant_is_readable(tmp_path: Path) -> None:
-    forms = {"value_int": 3, "value_ints": [1, 2], "value_float": 0.5, "value_floats": [0.5, 1.5], "value_string": "a"}
+    forms: dict[str, Any] = {
+        "value_int": 3,
+        "value_ints": [1, 2],
+        "value_float": 0.5,
+        "value_floats": [0.5, 1.5],
+        "value_string": "a",
+    }
     nodes = [helper.make_node("Constant", [], [form], **{form: content}) for form, content in forms.items()]
     sparse = helper.make_sparse_tensor(
         tensor("v", np.array([5.0], dtype=np.float32)), tensor("i", np.array([2], dtype=np.int64)), [4]
@@ -224,7 +231,7 @@ def test_a_slim_model_holds_no_large_tensor(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4])
 def test_types_that_numpy_lacks_are_read_inline_and_external(tmp_path: Path, dtype: type) -> None:
-    array = np.arange(-4, 3).astype(dtype)
+    array: Array = np.arange(-4, 3).astype(dtype)
     node = helper.make_node("Identity", ["w"], ["y"])
     path = save(tmp_path / "m.onnx", [node], inputs=[], outputs=["y"], weights={"w": array}, opset=21)
 
