@@ -119,7 +119,7 @@ def choose(
     best = found[0].distance
     rivals = [match for match in found if match.distance <= max(3 * best, INDISTINCT)]
 
-    def rank(match: Match) -> tuple[bool, bool, bool, int]:
+    def rank(match: Match) -> tuple[bool, int, bool, int]:
         members = index.members[match.group]
         producers = [index.graph.producer(member) for member in members]
         same_module = any(
@@ -129,7 +129,7 @@ def choose(
         same_kind = any(producer is not None and same_operator(node.op_type, producer.op_type) for producer in producers)
         passes_through = match.group in ancestors
         fits = any(index.fingerprints[member].shape == shape for member in members)
-        return (not same_module, not (same_kind or passes_through), not fits, match.group)
+        return (not same_module, 0 if same_kind else 1 if passes_through else 2, not fits, match.group)
 
     group = min(rivals, key=rank).group
     reference = index.member(group, shape=shape, module=node.module)

@@ -7,6 +7,7 @@ pair that makes its own segment and all that follows wrong is taken back.
 """
 
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping
 
 from bisect_onnx.align.by_structure import Hypothesis, hypotheses
@@ -18,6 +19,8 @@ from bisect_onnx.core.segments import Segment, depends_on
 from bisect_onnx.pipeline.region import Judged, Region
 
 __all__ = ["Settled", "Settling"]
+
+logger = logging.getLogger(__name__)
 
 # Hypotheses tried per segment and round. Each is one run of a few nodes (milliseconds).
 MOST_TRIALS = 48
@@ -69,6 +72,7 @@ class Settling:
         self._barred: set[tuple[str, int]] = set()
         self._exhausted: set[tuple[str, tuple[str, ...]]] = set()
         self._confirmed: set[str] = set()
+        self._verdicts: dict[tuple[Pair, tuple[Pair, ...], int], Judged] = {}
         self.gaps: list[Gap] = []
 
     def settle(self) -> Settled:
@@ -78,12 +82,21 @@ class Settling:
         for round_number in range(MOST_ROUNDS):
             self._on_progress(round_number)
             forced = region.run(self._cuts(pairs))
-            judged = {name: region.judged(pair, pairs, forced[name]) for name, pair in pairs.items() if name in forced}
+            judged = {name: self._judged(pair, pairs, forced[name]) for name, pair in pairs.items() if name in forced}
             improved = self._improve(pairs, judged, forced)
+            logger.debug("round %d: %d pairs, %d mismatch, then %s", round_number, len(pairs), sum(i.mismatch for i in judged.values()), {n: (pairs.get(n), improved.get(n)) for n in {*pairs, *(improved or {})} if improved is not None and pairs.get(n) != improved.get(n)})
             if improved is None:
                 break
             pairs = self._ordered(improved)
         return Settled(pairs=pairs, judged=judged, forced=forced, missing=tuple(self.gaps))
+
+    def _judged(self, pair: Pair, pairs: Mapping[str, Pair], computed: Array) -> Judged:
+        """`Region.judged`, once for each segment: on the same inputs it gives the same result."""
+        segment = self.region.segment(pair.candidate, pairs)
+        key = (pair, tuple(pairs[name] for name in segment.inputs), len(segment.nodes))
+        if key not in self._verdicts:
+            self._verdicts[key] = self.region.judged(pair, pairs, computed)
+        return self._verdicts[key]
 
     def _walk(self, values: Mapping[str, Array], fixed: Mapping[str, Pair]) -> dict[str, Pair]:
         return pair_by_value(
@@ -117,18 +130,23 @@ class Settling:
         wider = self._walk(forced, pairs)
         if len(wider) > len(pairs):
             return wider
+        touched: set[str] = set()
+        improved = pairs
         for item in judged.values():
-            if not item.mismatch:
+            # What was found for one segment holds for another as long as they share no pair that changed.
+            if not item.mismatch or touched & {item.pair.candidate, *item.segment.inputs}:
                 continue
             better = (
-                self._rematched(item, pairs, forced)
-                or self._without(item, pairs, judged)
-                or self._divided(item, pairs, forced)
-                or self._other_input(item, pairs)
+                self._rematched(item, improved, forced)
+                or self._without(item, improved, judged)
+                or self._divided(item, improved, forced)
+                or self._other_input(item, improved)
             )
             if better is not None:
-                return better
-        return None
+                touched |= {name for name in {*better, *improved} if better.get(name) != improved.get(name)}
+                touched |= {item.pair.candidate, *item.segment.inputs}
+                improved = better
+        return improved if touched else None
 
     def _rematched(self, item: Judged, pairs: dict[str, Pair], forced: Mapping[str, Array]) -> dict[str, Pair] | None:
         """The computed value is another reference value, exactly: the pair was wrong, not the node."""

@@ -29,11 +29,20 @@ class Request:
     kwargs: dict[str, Any]
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's __init_subclass__ has no types
     """Records calls while active; one recorder serves one run."""
 
     # Control-flow operators reach the handler, which runs them with their bodies recorded.
     supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch wraps the handler so that its compiler leaves it alone.
+
+        The wrapper imports the whole compiler at the first call, which takes seconds; a recording is never
+        compiled.
+        """
+        return False
 
     def __init__(
         self, *, vault: Vault, place: Callable[[], Place], name_constant: Callable[[torch.Tensor], str | None]
@@ -45,7 +54,7 @@ class Recorder(TorchDispatchMode):
             place: Says where in the user's model a call happens, when asked during the call.
             name_constant: The name of a tensor that no call made; None for a literal.
         """
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it without types
         self.tape = Tape()
         self.vault = vault
         self._place = place
@@ -159,7 +168,7 @@ class Recorder(TorchDispatchMode):
         self.tape.values[name] = dataclasses.replace(self.tape.values.pop(old), name=name)
         self.vault.rename(old, name)
         self._storages.rename(holder.log, old, name)
-        change = {Ref: lambda ref: Ref(name) if ref.name == old else ref}
+        change: dict[type, Callable[[Any], Any]] = {Ref: lambda ref: Ref(name) if ref.name == old else ref}
         for call in self.tape.calls[since:]:
             call.outputs = tuple(name if made == old else made for made in call.outputs)
             call.args = map_leaves(call.args, change)
@@ -205,9 +214,9 @@ class Recorder(TorchDispatchMode):
         relatives = [holder for holder in self._storages.living(log) if holder.dtype is tensor.dtype]
         for relative in relatives:
             if relative.geometry == geometry:
-                holder = self._storages.hold(tensor, relative.name)
-                holder.epoch = relative.epoch
-                return holder
+                alias = self._storages.hold(tensor, relative.name)
+                alias.epoch = relative.epoch
+                return alias
         if relatives:
             return self._adopt_view(tensor, relatives)
         name = self._name_constant(tensor)
