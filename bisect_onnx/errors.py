@@ -778,7 +778,7 @@ class ReferenceFailedError(RuntimeTroubleError):
                 where=description,
                 expected="a run to the end",
                 got=detail,
-                next_step="run the module on these inputs yourself; shapes, dtypes and argument order are the usual causes",
+                next_step="run the module on these inputs yourself; mind shapes, dtypes and the order of arguments",
             )
         )
 
@@ -793,7 +793,7 @@ class ReferenceNotRepeatableError(RuntimeTroubleError):
                 where=f"value {value!r}",
                 expected=f"{wanted} values made again",
                 got=f"{missing} of them missing",
-                next_step="make the forward repeat for equal inputs, or raise the memory limit so that one pass is enough",
+                next_step="make the forward repeat for equal inputs, or raise --max-memory so that one pass is enough",
             )
         )
 

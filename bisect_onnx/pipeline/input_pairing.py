@@ -1,6 +1,7 @@
 """Which input of the reference each input of the ONNX file stands for."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 
@@ -23,43 +24,75 @@ class InputPairing:
         return tuple(name for name in self.call_order if name not in self.pairs.values())
 
 
-def pair_inputs(candidate: Sequence[str], reference: Sequence[str], *, required: Sequence[str] | None) -> InputPairing:
+def pair_inputs(
+    candidate: Sequence[str],
+    reference: Sequence[str],
+    *,
+    required: Sequence[str] | None,
+    given: Sequence[str] = (),
+) -> InputPairing:
     """Pair by equal names, then by names that an exporter numbered, then the rest by order.
 
     Args:
         candidate: Graph inputs of the ONNX file, in order.
         reference: Inputs of the reference, in call order; empty when it takes whatever the file takes.
         required: Those of ``reference`` that have no default; None when unknown.
+        given: Those of ``reference`` that the user gave a value for.
 
     Raises:
-        InputPairingError: What is left over on both sides is not equally many.
+        InputPairingError: Order leaves more than one way to pair what is left.
     """
     if not reference:
         return InputPairing(pairs={name: name for name in candidate}, call_order=tuple(candidate), notes=())
+    pairs = _by_name(candidate, reference)
+    _by_count(pairs, candidate=candidate, reference=reference, among=given)
+    _by_count(pairs, candidate=candidate, reference=reference, among=reference)
+    _by_count(pairs, candidate=candidate, reference=reference, among=reference if required is None else required)
+    _between_known(pairs, candidate=candidate, reference=reference)
+    left = [name for name in candidate if name not in pairs]
+    if left:
+        raise _ambiguous(candidate, reference, left=left, free=_free(pairs, reference))
+    notes = tuple(
+        f"the candidate's input {name!r} is fed what the reference takes as {pairs[name]!r}"
+        for name in candidate
+        if pairs[name] != name
+    )
+    return InputPairing(pairs={name: pairs[name] for name in candidate}, call_order=tuple(reference), notes=notes)
+
+
+def _by_name(candidate: Sequence[str], reference: Sequence[str]) -> dict[str, str]:
     pairs = {name: name for name in candidate if name in reference}
     for name in candidate:
         # The TorchScript exporter numbers names that it needs twice: "x" becomes "x.1".
         plain = re.sub(r"\.\d+$", "", name)
         if name not in pairs and plain in reference and plain not in pairs.values():
             pairs[name] = plain
+    return pairs
+
+
+def _by_count(
+    pairs: dict[str, str], *, candidate: Sequence[str], reference: Sequence[str], among: Sequence[str]
+) -> None:
+    """Pair all that is left in order, if as many are left of ``among``."""
     left = [name for name in candidate if name not in pairs]
-    free = [name for name in reference if name not in pairs.values()]
-    for chosen in (free, [name for name in free if required is None or name in required]):
-        if left and len(chosen) == len(left):
-            pairs.update(zip(left, chosen, strict=True))
-            left = []
-    if left:
-        raise _ambiguous(candidate, reference, left=left, free=free)
-    notes = tuple(
-        f"the candidate's input {name!r} is fed what the reference takes as {pairs[name]!r}"
-        for name in candidate
-        if pairs[name] != name
-    )
-    return InputPairing(
-        pairs={name: pairs[name] for name in candidate},
-        call_order=tuple(reference),
-        notes=notes,
-    )
+    free = [name for name in _free(pairs, reference) if name in among]
+    if len(left) == len(free):
+        pairs.update(zip(left, free, strict=True))
+
+
+def _between_known(pairs: dict[str, str], *, candidate: Sequence[str], reference: Sequence[str]) -> None:
+    """Pair what lies between two inputs that are paired by name, if as many lie there on both sides."""
+    known = [-1, *(index for index, name in enumerate(candidate) if name in pairs), len(candidate)]
+    places = [-1, *(reference.index(pairs[candidate[index]]) for index in known[1:-1]), len(reference)]
+    for (start, end), (first, last) in zip(itertools.pairwise(known), itertools.pairwise(places), strict=True):
+        inside = candidate[start + 1 : end]
+        free = [name for name in reference[first + 1 : last] if name not in pairs.values()]
+        if len(inside) == len(free):
+            pairs.update(zip(inside, free, strict=True))
+
+
+def _free(pairs: Mapping[str, str], reference: Sequence[str]) -> list[str]:
+    return [name for name in reference if name not in pairs.values()]
 
 
 def _ambiguous(
@@ -70,6 +103,6 @@ def _ambiguous(
         candidate=candidate,
         reference=reference,
         problem=f"{len(left)} of the candidate are left over against {len(free)} of the reference",
-        next_step="export again with input_names=[...] equal to the parameter names of forward, or let the factory "
-        "return (module, example inputs) if forward takes tuples or dicts",
+        next_step="name the arrays in the feeds as forward names its parameters, export again with input_names=[...] "
+        "equal to those, or let the factory return (module, example inputs) if forward takes tuples or dicts",
     )

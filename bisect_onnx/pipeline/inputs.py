@@ -65,8 +65,16 @@ def resolve_feeds(
         FeedsError: The inputs do not fit.
     """
     names = [declared.name for declared in signature]
-    pairing = pair_inputs(names, opened.call_order, required=opened.required_inputs)
-    given = _given(inputs, signature=signature, graph=graph, opened=opened, seed=seed, shapes=shapes or {})
+    given = _given(inputs, signature=signature, opened=opened, shapes=shapes or {})
+    pairing = pair_inputs(
+        names,
+        opened.call_order,
+        required=opened.required_inputs,
+        given=() if given is None else _given_to_reference(given, call_order=opened.call_order),
+    )
+    if given is None:
+        drawn = draw_inputs(signature, graph=graph, seed=seed, shapes=shapes or {}, meanings=pairing.pairs)
+        given = GivenFeeds(source=f"random (seed {seed})", named=drawn)
     arrays, extra = _by_candidate_name(given, names=names, pairing=pairing)
     _require_reference_only(pairing, extra, opened=opened, given=given, names=names)
     checked, notes = check_feeds(
@@ -87,11 +95,10 @@ def _given(
     inputs: object,
     *,
     signature: Sequence[InputSignature],
-    graph: Graph,
     opened: OpenedReference,
-    seed: int,
     shapes: Mapping[str, tuple[int, ...]],
-) -> GivenFeeds:
+) -> GivenFeeds | None:
+    """What somebody gave; None when inputs are to be drawn."""
     if opened.recording is not None and (inputs is None or _same_file(inputs, opened.recording)):
         return _recorded(opened.recording, names=[declared.name for declared in signature])
     if inputs is not None:
@@ -105,8 +112,14 @@ def _given(
         return gather_feeds(inputs if opened.leaves is None else opened.leaves)
     if opened.example_inputs is not None and not shapes:
         return gather_feeds(opened.example_inputs, source="factory")
-    drawn = draw_inputs(signature, graph=graph, seed=seed, shapes=shapes)
-    return GivenFeeds(source=f"random (seed {seed})", named=drawn)
+    return None
+
+
+def _given_to_reference(given: GivenFeeds, *, call_order: Sequence[str]) -> list[str]:
+    """The reference's inputs that have a value: those named, and those in the places of a tuple."""
+    placed = () if given.in_graph_order else zip(call_order, given.ordered, strict=False)
+    names = {*given.named, *(name for name, array in placed if array is not None)}
+    return [name for name in call_order if name in names]
 
 
 def _same_file(inputs: object, path: Path) -> bool:

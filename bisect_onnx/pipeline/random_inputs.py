@@ -32,9 +32,21 @@ INDEXERS = frozenset({"Gather", "GatherElements", "ScatterElements", "GatherND",
 
 
 def draw_inputs(
-    signature: Sequence[InputSignature], *, graph: Graph, seed: int, shapes: Mapping[str, tuple[int, ...]]
+    signature: Sequence[InputSignature],
+    *,
+    graph: Graph,
+    seed: int,
+    shapes: Mapping[str, tuple[int, ...]],
+    meanings: Mapping[str, str],
 ) -> dict[str, Array]:
     """One array per input: normal floats, integers that are legal indices, masks of ones, positions in order.
+
+    Args:
+        signature: What to draw.
+        graph: Tells which inputs are indices, and into what.
+        seed: Equal seeds draw equal arrays.
+        shapes: Shapes the user wants, by input.
+        meanings: The reference's name for each input, which tells masks and positions when the file's does not.
 
     Raises:
         ShapeOptionError: ``shapes`` names no input or contradicts the signature.
@@ -45,7 +57,8 @@ def draw_inputs(
     drawn: dict[str, Array] = {}
     for declared in signature:
         shape = shapes.get(declared.name) or _shape(declared, lengths=lengths)
-        drawn[declared.name] = _draw(declared, shape=shape, graph=graph, generator=generator)
+        words = f"{declared.name} {meanings.get(declared.name, '')}".lower()
+        drawn[declared.name] = _draw(declared, shape=shape, graph=graph, words=words, rng=generator)
     return drawn
 
 
@@ -117,7 +130,9 @@ def _default_length(declared: InputSignature, *, axis: int) -> int:
     return OTHER_LENGTH
 
 
-def _draw(declared: InputSignature, *, shape: tuple[int, ...], graph: Graph, generator: np.random.Generator) -> Array:
+def _draw(
+    declared: InputSignature, *, shape: tuple[int, ...], graph: Graph, words: str, rng: np.random.Generator
+) -> Array:
     if declared.dtype in {None, "string"}:
         raise RandomFeedError(
             where="graph inputs of the candidate",
@@ -126,26 +141,30 @@ def _draw(declared: InputSignature, *, shape: tuple[int, ...], graph: Graph, gen
             next_step="give --inputs",
         )
     dtype = np.dtype(declared.dtype)
-    name = declared.name.lower()
-    if dtype.kind == "b" or "attention_mask" in name or "attn_mask" in name or ("mask" in name and dtype.kind in "iu"):
+    if (
+        dtype.kind == "b"
+        or "attention_mask" in words
+        or "attn_mask" in words
+        or ("mask" in words and dtype.kind in "iu")
+    ):
         return np.ones(shape, dtype=dtype)
     if dtype.kind in "iu":
-        return _draw_integers(name, shape=shape, dtype=dtype, limit=index_limit(graph, declared.name), rng=generator)
+        return _draw_integers(words, shape=shape, dtype=dtype, limit=index_limit(graph, declared.name), rng=rng)
     if dtype.kind == "c":
-        return (generator.standard_normal(shape) + 1j * generator.standard_normal(shape)).astype(dtype)
+        return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(dtype)
     if dtype.kind == "f":
-        return generator.standard_normal(shape).astype(dtype)
+        return rng.standard_normal(shape).astype(dtype)
     try:
         ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call] # ml_dtypes leaves it untyped
     except ValueError:  # int4 and its kin, which numpy shows as opaque
-        return generator.integers(0, DEFAULT_INTEGER_LIMIT, shape).astype(dtype)
-    return generator.standard_normal(shape).astype(np.float32).astype(dtype)
+        return rng.integers(0, DEFAULT_INTEGER_LIMIT, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(np.float32).astype(dtype)
 
 
 def _draw_integers(
-    name: str, *, shape: tuple[int, ...], dtype: np.dtype[Any], limit: int | None, rng: np.random.Generator
+    words: str, *, shape: tuple[int, ...], dtype: np.dtype[Any], limit: int | None, rng: np.random.Generator
 ) -> Array:
-    if "position" in name and shape:
+    if "position" in words and shape:
         positions = np.broadcast_to(np.arange(shape[-1]), shape)
         return (positions % limit if limit else positions).astype(dtype)
     if limit is None and dtype.itemsize == 1:  # pixels, or quantised values: all of their range is legal

@@ -291,6 +291,24 @@ def test_inputs_that_could_be_paired_in_two_ways_are_refused():
     assert "1 of the candidate are left over against 2 of the reference" in text
 
 
+def test_what_was_given_decides_which_optional_inputs_the_file_has():
+    call = ("image", "ids", "mask", "labels")
+    signature = (*renamed(), dataclasses.replace(IDS, name="input"))
+    expected = {"input.1": "image", "onnx::Gather_1": "ids", "input": "labels"}
+
+    for inputs in ({"labels": SOME_IDS, "ids": SOME_IDS, "image": ONE}, (ONE, SOME_IDS, None, SOME_IDS)):
+        assert resolve(inputs, *signature, call=call, required=("image",)).pairs == expected
+    refused(InputPairingError, None, *signature, call=call, required=("image",))
+
+
+def test_an_input_between_two_known_ones_is_the_one_between_them():
+    feeds = resolve(
+        None, sig("a", "float32", 1), IMAGE, sig("z", "float32", 1), call=("x", "image", "y", "z"), required=()
+    )
+
+    assert feeds.pairs == {"a": "x", "image": "image", "z": "z"}
+
+
 def test_none_in_a_tuple_leaves_an_optional_parameter_out():
     feeds = resolve((ONE, None, SOME_IDS), IMAGE, IDS, call=("image", "mask", "ids"), required=("image",))
 
@@ -531,6 +549,14 @@ def test_masks_are_ones_and_positions_count(signature, expected):
     (array,) = resolve(None, signature).arrays.values()
 
     assert array.tolist() == expected
+
+
+def test_the_reference_s_names_tell_what_the_file_s_do_not():
+    mask, where = sig("input", "int64", 1, 3), sig("input.3", "int64", 1, 3)
+
+    feeds = resolve(None, mask, where, call=("attention_mask", "position_ids"))
+
+    assert [array.tolist() for array in feeds.arrays.values()] == [[[1, 1, 1]], [[0, 1, 2]]]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16", "int8", "uint8", "int32", "complex64"])

@@ -131,7 +131,7 @@ def message(kind: type[Exception], ref: object, **options: Any) -> str:
 
 
 def legacy_state() -> list[int]:
-    return list(np.random.get_state(legacy=False)["state"]["key"])
+    return list(np.random.get_state(legacy=False)["state"]["key"])  # noqa: NPY002  # the user's code may use it
 
 
 @pytest.mark.parametrize("name", ["build", "Net", "net", "Zoo.build"])
