@@ -1,7 +1,9 @@
 """Progress and warnings on stderr: a moving line on a terminal, plain lines elsewhere."""
 
 import contextlib
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -12,15 +14,33 @@ if TYPE_CHECKING:
 
 __all__ = ["progress", "say"]
 
+ERROR_PAGE_INDENT = " " * 12  # as `errors.page` sets its labels
+
 
 def say(text: str) -> None:
     """One message to the user, beside the report."""
     from bisect_onnx.render.names import safe
 
-    lines = "\n".join(safe(line) for line in text.split("\n"))
+    lines = [safe(line) for line in text.split("\n")]
     with contextlib.suppress(OSError, ValueError):  # a closed stderr must not end the run
-        sys.stderr.write(f"{lines}\n")
+        if sys.stderr.isatty():
+            width = shutil.get_terminal_size().columns
+            lines = [part for line in lines for part in _hanging(line, width)]
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
         sys.stderr.flush()
+
+
+def _hanging(line: str, width: int) -> list[str]:
+    """``line`` wrapped at spaces, never inside a path; what follows a label of an error page stays beside it."""
+    indent = ERROR_PAGE_INDENT if line.startswith("  ") else ""
+    return textwrap.wrap(
+        line,
+        width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    ) or [""]
 
 
 @contextlib.contextmanager

@@ -120,7 +120,8 @@ def node_place(item: NodeRow | Culprit) -> str:
 def reason_words(row: NodeRow) -> str:
     """Why a row has no verdict of its own, in words; empty when it has one."""
     words = "" if row.reason_code is None else REASON_WORDS[row.reason_code]
-    return ": ".join(part for part in (words, row.reason or "") if part)
+    reason = row.reason or ""
+    return reason if reason.startswith(words) else f"{words}: {reason}".removesuffix(": ")
 
 
 def _key(item: NodeRow | Culprit) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bisect_onnx.core.compare import Verdict
 from bisect_onnx.core.graph import PathStep
 from bisect_onnx.core.report import ReasonCode, Status
-from bisect_onnx.render.tree import Line, Mark, node_place, tree_lines
+from bisect_onnx.render.tree import Line, Mark, node_place, reason_words, tree_lines
 from tests.report_builders import culprit, layer_rows, node, report, untested, with_culprits
 
 
@@ -150,6 +150,20 @@ def test_every_reason_is_said_in_words(code):
 
     assert line.note
     assert "_" not in line.note
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (None, "inside a segment"),
+        ("of node_Mul_77", "inside a segment: of node_Mul_77"),
+        ("inside a segment: one call of the reference", "inside a segment: one call of the reference"),
+    ],
+)
+def test_a_reason_is_not_said_twice(reason, words):
+    row = untested(0, "n", "Sigmoid", module="", code=ReasonCode.INSIDE_SEGMENT, reason=reason)
+
+    assert reason_words(row) == words
 
 
 @given(
