@@ -80,7 +80,11 @@ class Candidate(Protocol):
 
     graph: Graph
     parameters: Mapping[str, Array]  # initializers and constant nodes' values, memory-mapped where possible
-    runs: int  # how often the model, or a part of it, was run
+
+    @property
+    def runs(self) -> int:
+        """How often the model, or a part of it, was run."""
+        ...
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """The untouched model in the requested configuration."""

@@ -34,7 +34,8 @@ class OnnxReference:
 
     def capture(self, feeds: Mapping[str, Array], *, max_bytes: int) -> "OnnxCapture":
         """Run with everything exposed, in pieces that fit ``max_bytes`` where sizes are known."""
-        return OnnxCapture(self._runtime, dict(feeds), max_bytes=max_bytes)
+        kept = {name: array.copy() for name, array in feeds.items()}  # later passes need them as they are now
+        return OnnxCapture(self._runtime, kept, max_bytes=max_bytes)
 
 
 class OnnxCapture:

@@ -6,7 +6,9 @@ ever written beside the user's files.
 """
 
 import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -38,7 +40,6 @@ class PlacedWeights:
     """
 
     def __init__(self, file: OnnxFile) -> None:
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self.model = onnx.ModelProto()
         self.model.CopyFrom(file.slim.proto)
         external = [t for t in each_tensor(self.model) if t.data_location == onnx.TensorProto.EXTERNAL]
@@ -50,16 +51,17 @@ class PlacedWeights:
 
     def _write(self, file: OnnxFile) -> Path:
         """Write the inline tensors one behind the other, as `Slim.inline` says."""
-        self._temporary = tempfile.TemporaryDirectory(prefix="bisect-onnx-", ignore_cleanup_errors=True)
-        target = Path(self._temporary.name).resolve() / "weights.bin"
+        folder = Path(tempfile.mkdtemp(prefix="bisect-onnx-")).resolve()
+        # Also at the end of the program. On Windows a mapped file stays, and goes with the temporary files.
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        target = folder / "weights.bin"
         try:
             with target.open("wb") as stream:
                 for offset, tensor in file.slim.inline:
                     stream.seek(offset)
                     stream.write(raw_bytes(tensor))
         except OSError as error:
-            self._temporary.cleanup()
-            raise TemporarySpaceError(folder=target.parent.parent, problem=error.strerror or str(error)) from error
+            raise TemporarySpaceError(folder=folder.parent, problem=error.strerror or str(error)) from error
         return target
 
     def _place(self, tensors: Iterable[onnx.TensorProto], *, inline: Path, folder: Path) -> None:
