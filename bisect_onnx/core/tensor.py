@@ -1,6 +1,7 @@
 """Fingerprints: what is kept of an array when the array itself is not."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,15 @@ class Fingerprint:
     distinct: int  # number of different values among the probes: 1 for a constant tensor
 
 
+@functools.lru_cache(maxsize=4096)  # a run has many values and few sizes
 def probe_positions(size: int) -> Array:
-    """Flat positions that are sampled of an array of ``size`` elements: int64, increasing."""
+    """Flat positions that are sampled of an array of ``size`` elements: int64, increasing, read-only."""
+    positions = _spread(size)
+    positions.flags.writeable = False
+    return positions
+
+
+def _spread(size: int) -> Array:
     if size <= PROBE_COUNT:
         return np.arange(size, dtype=np.int64)
     # A fixed multiplicative sequence (golden ratio) spreads over all axes; equal strides would see one column.

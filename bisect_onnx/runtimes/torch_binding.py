@@ -78,7 +78,7 @@ class Binding:
 
 def _parameters(module: nn.Module) -> list[inspect.Parameter]:
     if isinstance(module, torch.jit.ScriptModule):
-        schema = module.forward.schema
+        schema: Any = getattr(module.forward, "schema")  # noqa: B009  # a ScriptMethod; torch types it as a function
         return [
             inspect.Parameter(
                 argument.name,

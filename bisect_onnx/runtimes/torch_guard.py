@@ -36,7 +36,7 @@ class RandomState:
 
     def __init__(self) -> None:
         self._torch = torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+        self._cuda = torch.cuda.get_rng_state_all() if _cuda_in_use() else None
         self._numpy = np.random.get_state()
         self._python = random.getstate()
 
@@ -46,6 +46,10 @@ class RandomState:
             torch.cuda.set_rng_state_all(self._cuda)
         np.random.set_state(self._numpy)
         random.setstate(self._python)
+
+
+def _cuda_in_use() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]  # torch leaves it without types
 
 
 class GlobalState:
@@ -141,6 +145,9 @@ class ModuleSnapshot:
     def __init__(self, module: nn.Module, *, copies_parameters: bool) -> None:
         self._attributes = [(child, _attributes_of(child)) for child in module.modules()]
         self._parameters = [TensorSnapshot(parameter) for parameter in module.parameters()]
+        self._by_memory: dict[int, list[TensorSnapshot]] = {}
+        for snapshot in self._parameters:
+            self._by_memory.setdefault(snapshot.tensor.untyped_storage().data_ptr(), []).append(snapshot)
         known = {id(snapshot.tensor) for snapshot in self._parameters}
         self._others: list[TensorSnapshot] = []
         for tensor in _other_tensors(module):
@@ -152,10 +159,8 @@ class ModuleSnapshot:
 
     def preserve(self, tensor: torch.Tensor) -> None:
         """Copy the parameters that share memory with ``tensor``, which is about to be written."""
-        memory = tensor.untyped_storage().data_ptr()
-        for snapshot in self._parameters:
-            if snapshot.tensor.untyped_storage().data_ptr() == memory:
-                snapshot.copy_elements()
+        for snapshot in self._by_memory.get(tensor.untyped_storage().data_ptr(), ()):
+            snapshot.copy_elements()
 
     def parameters_changed(self) -> bool:
         return any(snapshot.changed for snapshot in self._parameters)
@@ -185,6 +190,8 @@ def _attributes_of(module: nn.Module) -> dict[str, tuple[Any, Any]]:
 
 
 def _shallow_copy(value: object) -> object:
+    if isinstance(value, int | str | float | None):  # most attributes; testing for the abstract classes takes long
+        return None
     if isinstance(value, MutableMapping):
         return dict(value)
     if isinstance(value, MutableSequence):

@@ -137,7 +137,7 @@ def geometry_of(tensor: torch.Tensor) -> Geometry:
     if tensor.layout is not torch.strided or tensor.is_nested:
         shape = tuple(tensor.shape) if not tensor.is_nested else ()
         return Geometry(shape, (0,) * len(shape), 0)
-    return Geometry(tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+    return Geometry(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
 
 def overlap(first: Geometry, second: Geometry) -> bool:

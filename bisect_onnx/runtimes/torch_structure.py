@@ -48,6 +48,8 @@ def tensors_in(tree: object) -> Iterator[torch.Tensor]:
     """Every tensor in nested lists, tuples, mappings and dataclasses, in order."""
     if isinstance(tree, torch.Tensor):
         yield tree
+    elif isinstance(tree, _PLAIN):  # the rest of most calls; testing for a mapping takes long
+        return
     elif isinstance(tree, list | tuple):
         for item in tree:
             yield from tensors_in(item)
@@ -57,6 +59,9 @@ def tensors_in(tree: object) -> Iterator[torch.Tensor]:
     elif dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         for field in dataclasses.fields(tree):
             yield from tensors_in(getattr(tree, field.name))
+
+
+_PLAIN = (int, float, str, type(None), torch.dtype, torch.device)
 
 
 def leaf_names(arguments: Mapping[str, object]) -> tuple[str, ...]:

@@ -54,13 +54,19 @@ class Vault:
 
     def rename(self, old: str, new: str) -> None:
         """Keep what was kept of a value under another name."""
-        for table in (self.kept, self.fingerprints, *self._shared.values()):
-            _rename_key(table, old, new)
+        for table in self._tables():
+            if old in table:
+                table[new] = table.pop(old)
 
     def forget(self, name: str) -> None:
         """Drop what was kept of a value."""
-        for table in (self.kept, self.fingerprints, *self._shared.values()):
+        for table in self._tables():
             table.pop(name, None)
+
+    def _tables(self) -> Iterator[dict[str, Any]]:
+        yield self.kept
+        yield self.fingerprints
+        yield from self._shared.values()
 
     def settle(self) -> None:
         """Copy what still shares a storage that outlives the run and was written during it."""
@@ -82,11 +88,6 @@ class Vault:
         self._charged.add(storage)
         self._bytes += size
         return True
-
-
-def _rename_key(table: dict[str, Any], old: str, new: str) -> None:
-    if old in table:
-        table[new] = table.pop(old)
 
 
 class Fingerprints(Mapping[str, Fingerprint]):
