@@ -67,7 +67,7 @@ def bisect(
 
     A mismatch at v keeps the suspects among v's ancestors. A match removes v and its ancestors: they may
     hold an error that was healed on the way, but most often not this one. Whether it was this one is seen
-    at the end, when everything that the last suspect reads must agree by itself; what does not is searched.
+    at the end, when everything that the last suspects read must agree by itself; what does not is searched.
     """
     return _Bisection(sources, failing=failing, judge=judge, masking=masking).run()
 
@@ -104,7 +104,7 @@ class _Bisection:
 
     def _split(self) -> None:
         while self._suspects.bit_count() > 1:
-            value = _choose(self._suspects, self._answers, self._ancestors)
+            value = _choose(self._suspects, answers=self._answers, ancestors=self._ancestors)
             if value is None:
                 return
             self._ask(value)
@@ -124,21 +124,22 @@ class _Bisection:
         return verdict
 
     def _differing_source(self) -> int | None:
-        """A value that the last suspect reads and that differs as well: it was cleared by a value that healed."""
-        if self._suspects.bit_count() != 1:
-            return None
-        for source in self._sources[self._mismatching]:
+        """A value that a suspect reads and that differs, yet is none: it was cleared by a value that healed."""
+        suspects = [value for value in range(len(self._sources)) if self._suspects >> value & 1]
+        read = {source for value in suspects for source in self._sources[value]}
+        for source in sorted(read.difference(suspects)):
             verdict = self._answers.get(source)
             if verdict is None:
                 self._answers[source] = verdict = self._judge(source)
-                left = 1 if verdict is not Verdict.MISMATCH else self._ancestors[source].bit_count()
-                self._probes.append(Probe(value=source, verdict=verdict, suspects_before=1, suspects_after=left))
+                left = len(suspects) if verdict is not Verdict.MISMATCH else self._ancestors[source].bit_count()
+                probe = Probe(value=source, verdict=verdict, suspects_before=len(suspects), suspects_after=left)
+                self._probes.append(probe)
             if verdict is Verdict.MISMATCH:
                 return source
         return None
 
 
-def _choose(suspects: int, answers: Collection[int], ancestors: Sequence[int]) -> int | None:
+def _choose(suspects: int, *, answers: Collection[int], ancestors: Sequence[int]) -> int | None:
     """The suspect whose verdict leaves the fewest in the worse case; ties go to the earliest.
 
     Only suspects themselves are asked: anything above them that is no suspect was cleared already.
