@@ -1,7 +1,6 @@
 """The program: its commands, and the exit status and message that each way of ending gets."""
 
 import errno
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -17,8 +16,8 @@ from bisect_onnx.errors import BisectOnnxError
 
 __all__ = ["app", "main", "run"]
 
+INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 FAULT_OF_OURS = 70  # EX_SOFTWARE of sysexits.h
-INTERRUPTED = 128 + signal.SIGINT  # as a shell reports it
 BAD_USAGE = 2
 
 # Typer has its own copy of click and exports no name for the base of its usage errors.

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+from bisect_onnx.cli.interrupts import interrupts_after_imports
 from bisect_onnx.cli.output import check_json_target, deliver, stdout_for_the_report
 from bisect_onnx.cli.progress import progress
 from bisect_onnx.pipeline.request import LocateRequest
@@ -25,7 +26,8 @@ class Presentation:
 def locate_and_show(request: LocateRequest, presentation: Presentation) -> int:
     """The exit status of the report."""
     check_json_target(presentation.json_target, force=presentation.force, inputs=_files_read(request))
-    with stdout_for_the_report(), progress(quiet=presentation.quiet, verbose=presentation.verbose) as listen:
+    shown = progress(quiet=presentation.quiet, verbose=presentation.verbose)
+    with stdout_for_the_report(), interrupts_after_imports(), shown as listen:
         from bisect_onnx.pipeline.locate import locate
 
         report = locate(request, on_event=listen)

@@ -78,7 +78,7 @@ def top_table(report: Report, number: int) -> Table:
     )
     for row in sorted(report.nodes, key=_badness)[:number]:
         place = [f"{node_place(row)}  {row.op_type}", *([f"in {row.module}"] if row.module else [])]
-        reason = reason_words(row)
+        reason = reason_words(row, in_full=False)
         table.add_row(
             Wrapped(*place, *([f"({reason})"] if reason else [])),
             rows.figure(row.inherited),

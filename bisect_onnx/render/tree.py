@@ -75,6 +75,7 @@ class Line:
 class _Leaf:
     row: NodeRow
     mark: Mark
+    note: str
     shown: bool
 
 
@@ -117,10 +118,12 @@ def node_place(item: NodeRow | Culprit) -> str:
     return f"{item.node} (in {steps})"
 
 
-def reason_words(row: NodeRow) -> str:
-    """Why a row has no verdict of its own, in words; empty when it has one."""
+def reason_words(row: NodeRow, *, in_full: bool) -> str:
+    """Why a row has no verdict of its own, in words; ``in_full`` adds what the run said about this one."""
     words = "" if row.reason_code is None else REASON_WORDS[row.reason_code]
     reason = row.reason or ""
+    if row.reason_code is not None and not in_full:
+        return words
     return reason if reason.startswith(words) else f"{words}: {reason}".removesuffix(": ")
 
 
@@ -143,7 +146,12 @@ def _leaves(report: Report, *, all_open: bool) -> list[_Leaf]:
             marks.append(_mark(row, below_culprit=at > first))
     near = _neighbours(marks)
     return [
-        _Leaf(row=row, mark=mark, shown=all_open or mark in SHOWN_MARKS or at in near)
+        _Leaf(
+            row=row,
+            mark=mark,
+            note=reason_words(row, in_full=all_open),
+            shown=all_open or mark in SHOWN_MARKS or at in near,
+        )
         for at, (row, mark) in enumerate(zip(report.nodes, marks, strict=True))
     ]
 
@@ -232,7 +240,7 @@ def _leaf_line(leaf: _Leaf, *, guides: tuple[bool, ...], within: str = "") -> Li
         label=within + node_place(row),
         op_type=row.op_type,
         mark=leaf.mark,
-        note=reason_words(row),
+        note=leaf.note,
         inherited=row.inherited,
         introduced=row.introduced,
         accumulated=row.accumulated,

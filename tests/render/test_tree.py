@@ -163,7 +163,8 @@ def test_every_reason_is_said_in_words(code):
 def test_a_reason_is_not_said_twice(reason, words):
     row = untested(0, "n", "Sigmoid", module="", code=ReasonCode.INSIDE_SEGMENT, reason=reason)
 
-    assert reason_words(row) == words
+    assert reason_words(row, in_full=True) == words
+    assert reason_words(row, in_full=False) == "inside a segment"
 
 
 @given(
