@@ -1,14 +1,11 @@
 """Weights where every probe finds them without carrying them: in files that the runtime maps.
 
 Serialising weights into each probe would cost seconds and double the memory. The user's external data is read
-in place. Inline weights are written once, to a temporary file that goes when the program ends. Nothing is
-ever written beside the user's files.
+in place. Inline weights are written once, to a temporary file. Nothing is ever written beside the user's files.
 """
 
 import os
-import shutil
 import tempfile
-import weakref
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -24,6 +21,7 @@ from bisect_onnx.readers.onnx_tensors import (
     point_at,
     raw_bytes,
 )
+from bisect_onnx.runtimes.scratch import make_scratch
 
 __all__ = ["PlacedWeights"]
 
@@ -51,17 +49,16 @@ class PlacedWeights:
 
     def _write(self, file: OnnxFile) -> Path:
         """Write the inline tensors one behind the other, as `Slim.inline` says."""
-        folder = Path(tempfile.mkdtemp(prefix="bisect-onnx-")).resolve()
-        # Also at the end of the program. On Windows a mapped file stays, and goes with the temporary files.
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        target = folder / "weights.bin"
         try:
+            target = make_scratch(self) / "weights.bin"
             with target.open("wb") as stream:
                 for offset, tensor in file.slim.inline:
                     stream.seek(offset)
                     stream.write(raw_bytes(tensor))
         except OSError as error:
-            raise TemporarySpaceError(folder=folder.parent, problem=error.strerror or str(error)) from error
+            raise TemporarySpaceError(
+                folder=Path(tempfile.gettempdir()), problem=error.strerror or str(error)
+            ) from error
         return target
 
     def _place(self, tensors: Iterable[onnx.TensorProto], *, inline: Path, folder: Path) -> None:
