@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -11,7 +11,20 @@ from bisect_onnx.errors import FeedsDoNotFitModuleError
 from bisect_onnx.runtimes.torch_arrays import Array, to_tensor
 from bisect_onnx.runtimes.torch_structure import fill_leaves, leaf_names
 
-__all__ = ["Binding"]
+__all__ = ["ArgumentBinding", "Binding"]
+
+
+class ArgumentBinding(Protocol):
+    """Makes the arguments of one call from named arrays."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    def arguments(
+        self, feeds: Mapping[str, Array], *, device: torch.device | None
+    ) -> tuple[list[Any], dict[str, Any], dict[str, torch.Tensor]]:
+        """Positional arguments, keyword arguments, and the tensor made for each feed."""
+        ...
 
 
 class Binding:
@@ -44,7 +57,7 @@ class Binding:
     def arguments(
         self, feeds: Mapping[str, Array], *, device: torch.device | None
     ) -> tuple[list[Any], dict[str, Any], dict[str, torch.Tensor]]:
-        """Positional arguments, keyword arguments, and the tensor made for each feed."""
+        """See `ArgumentBinding.arguments`."""
         tensors = {name: to_tensor(array, device=device) for name, array in feeds.items()}
         if self._example is not None:
             return *self._from_example(tensors), tensors

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import torch
@@ -11,14 +10,13 @@ from torch import nn
 from bisect_onnx.core.graph import ValueKind
 from bisect_onnx.errors import ReferenceFailedError, UninitializedModuleError
 from bisect_onnx.runtimes.torch_arrays import Array, holds_array, to_numpy, view_as_numpy
-from bisect_onnx.runtimes.torch_binding import Binding
+from bisect_onnx.runtimes.torch_binding import ArgumentBinding, Binding
 from bisect_onnx.runtimes.torch_capture import TorchCapture
 from bisect_onnx.runtimes.torch_guard import ModuleSnapshot, RandomState, untouched
-from bisect_onnx.runtimes.torch_modules import ModuleStack, without_fused_kernels
+from bisect_onnx.runtimes.torch_modules import ModuleTracker, Tracker, without_fused_kernels
 from bisect_onnx.runtimes.torch_recorder import Recorder
-from bisect_onnx.runtimes.torch_sources import SourceFinder
 from bisect_onnx.runtimes.torch_structure import name_outputs, tensors_in
-from bisect_onnx.runtimes.torch_tape import Place, Tape
+from bisect_onnx.runtimes.torch_tape import Tape
 from bisect_onnx.runtimes.torch_vault import Vault
 
 __all__ = ["EagerReference"]
@@ -47,7 +45,7 @@ class EagerReference:
         refuse_uninitialized(module, description=description)
         self.description = description
         self._module = module
-        self._binding = Binding(module, example=inputs_example, bind_order=bind_order)
+        self._binding: ArgumentBinding = Binding(module, example=inputs_example, bind_order=bind_order)
         self.input_names: tuple[str, ...] = self._binding.names
         self.output_names: tuple[str, ...] = ()
         self._named = _named_tensors(module)
@@ -70,7 +68,8 @@ class EagerReference:
         """See `Reference.run`."""
         args, kwargs, _ = self._binding.arguments(feeds, device=self._device())
         with self._leaving_no_trace() as snapshot, torch.no_grad():
-            outputs = name_outputs(self._call(args, kwargs))
+            with self._translating_failures():
+                outputs = name_outputs(self._module(*args, **kwargs))
             arrays = {name: to_numpy(tensor) for name, tensor in outputs.items()}
             if not self._checked_parameters:
                 self._writes_parameters = snapshot.parameters_changed()
@@ -96,33 +95,31 @@ class EagerReference:
     def _record(self, feeds: Mapping[str, Array], vault: Vault) -> Tape:
         """One opened-up run."""
         args, kwargs, inputs = self._binding.arguments(feeds, device=self._device())
-        sources = SourceFinder()
-
-        def place() -> Place:
-            module = stack.current()
-            return Place(label="" if module is None else module.label, module=module, source=sources.current())
-
-        recorder = Recorder(vault=vault, place=place, name_constant=self._name_constant)
-        stack = ModuleStack(self._module, names_of=recorder.read_all)
+        tracker = self._tracker()
+        recorder = Recorder(vault=vault, place=tracker.place, name_constant=self._name_constant)
         with self._leaving_no_trace() as snapshot, torch.no_grad():
             recorder.watch_writes(snapshot.preserve)
             for name, tensor in self._named.items():
                 recorder.register(tensor, name, kind=ValueKind.PARAMETER)
             for name, tensor in inputs.items():
                 recorder.register(tensor, name, kind=ValueKind.INPUT)
-            with without_fused_kernels(), stack.following(), recorder:
-                result = self._call(args, kwargs)
+            with without_fused_kernels(), tracker.following(recorder.read_all), recorder, self._translating_failures():
+                result = tracker.call(*args, **kwargs)
             outputs = name_outputs(result)
             recorder.tape.inputs = tuple(inputs)
             recorder.tape.outputs = recorder.read_all(outputs)
-            recorder.tape.modules = stack.finished
+            recorder.tape.modules = tracker.finished
             vault.settle()
         self.output_names = tuple(outputs)
         return recorder.tape
 
-    def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+    def _tracker(self) -> Tracker:
+        return ModuleTracker(self._module)
+
+    @contextmanager
+    def _translating_failures(self) -> Iterator[None]:
         try:
-            return self._module(*args, **kwargs)
+            yield
         except Exception as error:
             raise ReferenceFailedError(
                 description=self.description, detail=f"{type(error).__name__}: {error}"
@@ -163,7 +160,7 @@ def _named_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
 def _attribute_names(module: nn.Module) -> Iterator[tuple[int, str]]:
     for path, child in module.named_modules():
         for name, value in vars(child).items():
-            if name.startswith("_") and name in ("_parameters", "_buffers", "_modules"):
+            if name in ("_parameters", "_buffers", "_modules"):
                 continue
             for index, tensor in enumerate(tensors_in(value)):
                 label = f"{path}.{name}" if path else name

@@ -68,9 +68,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's _
 
     def register(self, tensor: torch.Tensor, name: str, *, kind: ValueKind) -> None:
         """Introduce a value that exists before the run."""
+        self.vault.mark_lasting(self._storages.log(tensor).key)
         self._add_value(name, tensor, kind)
-        holder = self._storages.hold(tensor, name)
-        self.vault.mark_lasting(holder.log.key)
+        if self._storages.holder(tensor) is None:  # a tied parameter is known by its first name
+            self._storages.hold(tensor, name)
 
     def watch_writes(self, listener: Callable[[torch.Tensor], None]) -> None:
         """Call ``listener`` with each tensor that is about to be written."""
@@ -99,6 +100,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's _
         keywords = dict(kwargs or {})
         if self._paused:
             return func(*args, **keywords)
+        if func is torch.ops.aten._convolution.default:  # what traced programs call; the rest are cuDNN's switches
+            func, args = torch.ops.aten.convolution.default, args[:9]
         if not isinstance(func, torch._ops.OpOverload):
             return self._run_higher_order(func, args, keywords)
         expanded = self._expand(func, args, keywords)
@@ -257,12 +260,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's _
 
     def _run_higher_order(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a control-flow operator so that the branch or body it picks is recorded call by call."""
-        if func is torch.ops.higher_order.cond:
-            predicate, when_true, when_false, operands = args
-            taken = when_true if bool(predicate) else when_false
-            with self:
-                return taken(*operands)
-        if func.name() in ("wrap_with_set_grad_enabled", "wrap_with_autocast"):
-            with self:
-                return func(*args, **kwargs)
+        name = func.name()
+        with self:
+            if name == "cond":
+                predicate, when_true, when_false, operands = args
+                return (when_true if bool(predicate) else when_false)(*operands)
+            if name == "wrap_with_set_grad_enabled":
+                _, body, *operands = args
+                return body(*operands)
+            if name == "wrap_with_autocast":
+                device, dtype, enabled, cache, body, *operands = args
+                with torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=cache):
+                    return body(*operands)
         return func(*args, **kwargs)

@@ -11,7 +11,7 @@ import torch
 
 from bisect_onnx.core.graph import Source
 
-__all__ = ["SourceFinder"]
+__all__ = ["SourceFinder", "user_file"]
 
 _OURS = f"{Path(__file__).absolute().parent.parent}{os.sep}"
 _TORCH = f"{Path(torch.__file__).absolute().parent}{os.sep}"
@@ -22,17 +22,19 @@ _INSTALLED = tuple(f"{Path(sysconfig.get_path(kind)).absolute()}{os.sep}" for ki
 class SourceFinder:
     """Finds the innermost frame outside torch, the standard library and this package; remembers what it saw."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, stop: CodeType) -> None:
+        """Prepare to look at stacks. Frames outside the call of ``stop`` are not the model's."""
+        self._stop = stop
         self._files: dict[CodeType, str | None] = {}  # None: not user code
         self._sources: dict[tuple[str, int], Source] = {}
 
     def current(self) -> Source | None:
         """The user's line that is being executed; None when no frame of the stack is the user's."""
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
+        while frame is not None and frame.f_code is not self._stop:
             code = frame.f_code
             if code not in self._files:
-                self._files[code] = _user_file(code.co_filename)
+                self._files[code] = user_file(code.co_filename)
             file = self._files[code]
             if file is not None:
                 return self._source(file, frame.f_lineno)
@@ -47,7 +49,8 @@ class SourceFinder:
         return found
 
 
-def _user_file(file: str) -> str | None:
+def user_file(file: str) -> str | None:
+    """The absolute path of a file of user code; None for torch, the standard library and this package."""
     if file.startswith("<"):  # generated code has no file to show
         return None
     path = str(Path(file).absolute())

@@ -85,6 +85,7 @@ class ModuleCall:
     number: int
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    exact: bool = True  # False: a submodule of it may be running unseen
 
     @property
     def label(self) -> str:

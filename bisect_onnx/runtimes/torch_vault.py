@@ -35,14 +35,14 @@ class Vault:
         """Keep the value, or its fingerprint when the budget is spent."""
         if self._wanted is not None and value.name not in self._wanted:
             return
-        if self._wanted is None and not self._affordable(tensor, storage):
+        if self._wanted is None and not self._affordable(tensor, storage=storage):
             self.fingerprints[value.name] = fingerprint(view_as_numpy(tensor))
             return
         self.kept[value.name] = tensor
         self._shared.setdefault(storage, {})[value.name] = value.geometry
 
     def mark_lasting(self, storage: int) -> None:
-        """Say that a storage outlives the run, because it belongs to the module."""
+        """Say that a storage outlives the run: it belongs to the module, or is an input. Keeping it costs nothing."""
         self._lasting.add(storage)
 
     def before_write(self, storage: int, geometry: Geometry) -> None:
@@ -79,8 +79,8 @@ class Vault:
         del self._shared[storage][name]
         self._bytes += self.kept[name].nbytes
 
-    def _affordable(self, tensor: torch.Tensor, storage: int) -> bool:
-        if self._max_bytes is None or storage in self._charged:
+    def _affordable(self, tensor: torch.Tensor, *, storage: int) -> bool:
+        if self._max_bytes is None or storage in self._charged or storage in self._lasting:
             return True
         size = tensor.untyped_storage().nbytes()
         if self._bytes + size > self._max_bytes:
