@@ -69,35 +69,41 @@ class ErrorStats:
 
 def dtype_tiny(dtype: np.dtype[Any]) -> float:
     """Smallest normal number of a floating dtype; 1 for integers and bool."""
-    if dtype.kind in "iub":
+    if dtype.kind in "iub" or dtype.name.lstrip("u").startswith("int"):  # int4 and int2 are of no numpy kind
         return 1.0
     import ml_dtypes
 
-    return float(ml_dtypes.finfo(dtype if dtype.kind != "c" else np.dtype(dtype.type(0).real.dtype)).tiny)
+    real = np.dtype(dtype.type(0).real.dtype) if dtype.kind == "c" else dtype
+    return float(ml_dtypes.finfo(real).tiny)  # type: ignore[no-untyped-call]  # ml_dtypes gives no types to finfo
 
 
 def root_mean_square(array: Array) -> float:
     """RMS of the finite elements below the mask constant, in float64; 0 for an empty array."""
     values = np.abs(as_wide(array)).ravel()
     kept = values[values < MASK_CONSTANT]  # false for NaN and infinity too
-    return float(np.sqrt(np.mean(np.square(kept)))) if kept.size else 0.0
+    return _norm(kept) / float(np.sqrt(kept.size)) if kept.size else 0.0
+
+
+def _norm(magnitudes: Array) -> float:
+    """Euclidean norm of numbers that are not negative; their squares may be too small or too large for float64."""
+    top = float(np.max(magnitudes, initial=0.0))
+    return top * float(np.sqrt(np.sum(np.square(magnitudes / top)))) if 0 < top < np.inf else top
 
 
 def as_wide(array: Array) -> Array:
     """Float64 (complex128, or object-free copy) of ``array`` so that differences cannot wrap or overflow."""
-    if array.dtype.kind == "c":
-        return array.astype(np.complex128)
-    return array.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def objection(reference: Array, candidate: Array, *, check_dtype: bool = True) -> Objection | None:
     """Say why two arrays cannot be compared element by element, or None if they can."""
     if reference.shape != candidate.shape:
         return Objection(reason=f"shape: reference {reference.shape}, candidate {candidate.shape}")
-    if check_dtype and reference.dtype != candidate.dtype:
-        return Objection(reason=f"dtype: reference {reference.dtype}, candidate {candidate.dtype}")
     textual = [array.dtype.kind in "OUS" for array in (reference, candidate)]
-    if textual[0] != textual[1]:
+    if all(textual):
+        return None  # numpy has several dtypes for strings, ONNX has one
+    if any(textual) or (check_dtype and reference.dtype != candidate.dtype):
         return Objection(reason=f"dtype: reference {reference.dtype}, candidate {candidate.dtype}")
     return None
 
@@ -109,7 +115,8 @@ def compare_arrays(
 
     NaN agrees with NaN and an infinity with the same infinity; other non-finite positions are counted
     in ``nonfinite_mismatch`` and make ``max_abs`` infinite. Elements where both sides hold a mask
-    constant (magnitude of half the float32 maximum or more, same sign) agree as a class.
+    constant (magnitude of half the float32 maximum or more, same sign) agree as a class. Integers are
+    compared exactly. ``max_rel`` leaves out elements where the reference is zero, unless no other differs.
 
     Args:
         reference: Any shape, any numeric, bool or string dtype.
@@ -153,48 +160,73 @@ def _compare_numbers(reference: Array, candidate: Array, *, masks_alike: bool) -
             mismatched=0, total=0, nonfinite_mismatch=0, worst_index=None, scaled=0.0,
         )  # fmt: skip
     ref, cand = as_wide(reference), as_wide(candidate)
+    whole = reference.dtype.kind in "iub" and candidate.dtype.kind in "iub"
     with np.errstate(all="ignore"):
-        same = (ref == cand) | (np.isnan(ref) & np.isnan(cand))
-        if ref.dtype.kind != "c":
-            masks = mask_class(ref)
-            masked = (masks != 0) & (masks == mask_class(cand))
-            same |= masked if masks_alike else masked & np.isfinite(ref) & np.isfinite(cand)
+        same = (reference == candidate) if whole else _same(ref, cand, masks_alike=masks_alike)
         finite = np.isfinite(ref) & np.isfinite(cand)
-        broken = ~finite & ~same
-        difference = np.where(same, 0.0, np.abs(cand - ref))
-        difference[broken] = np.inf
-        nonfinite = int(np.count_nonzero(broken))
-        worst_flat = int(np.argmax(difference))
-        max_abs = float(difference.flat[worst_flat])
-        scale = root_mean_square(reference)
+        difference = np.where(same, 0.0, _whole_gap(reference, candidate) if whole else np.abs(cand - ref))
+        difference[~finite & ~same] = np.inf
+        worst = int(np.argmax(difference))
+        max_abs = float(difference.flat[worst])
         magnitude = np.abs(ref)
-        nonzero = finite & (magnitude > 0) & ~same
-        max_rel = float(np.max(difference[nonzero] / magnitude[nonzero])) if nonzero.any() else (0.0 if max_abs == 0 else float("inf"))
         usable = finite & (magnitude < MASK_CONSTANT) & (np.abs(cand) < MASK_CONSTANT)
-        if nonfinite:
-            rmse = relative_l2 = float("inf")
-            snr = float("-inf")
-        else:
-            rmse = float(np.sqrt(np.mean(np.square(difference))))
-            signal = float(np.sqrt(np.sum(np.square(magnitude[usable]))))
-            noise = float(np.sqrt(np.sum(np.square(difference))))
-            relative_l2 = noise / signal if signal else (0.0 if noise == 0 else float("inf"))
-            snr = float("inf") if noise == 0 else (20 * float(np.log10(signal / noise)) if signal else float("-inf"))
-        cosine = _cosine(ref[usable], cand[usable])
-    return ErrorStats(
-        max_abs=max_abs,
-        max_rel=max_rel,
-        rmse=rmse,
-        relative_l2=relative_l2,
-        cosine=cosine,
-        snr_db=snr,
-        max_ulp=_max_ulp(reference, candidate, finite),
-        mismatched=int(np.count_nonzero(~same)),
-        total=total,
-        nonfinite_mismatch=nonfinite,
-        worst_index=None if max_abs == 0 else tuple(int(i) for i in np.unravel_index(worst_flat, reference.shape)),
-        scaled=max_abs / max(scale, dtype_tiny(reference.dtype)),
-    )
+        signal, noise = _norm(magnitude[usable]), _norm(difference)
+        return ErrorStats(
+            max_abs=max_abs,
+            max_rel=_max_rel(difference, magnitude),
+            rmse=noise / float(np.sqrt(total)),
+            relative_l2=_ratio(noise, signal),
+            cosine=_cosine(ref[usable], cand[usable]),
+            snr_db=_decibels(signal, noise),
+            max_ulp=_max_ulp(reference, candidate, finite=finite, same=same),
+            mismatched=int(np.count_nonzero(~same)),
+            total=total,
+            nonfinite_mismatch=int(np.count_nonzero(~finite & ~same)),
+            worst_index=None if max_abs == 0 else tuple(int(i) for i in np.unravel_index(worst, reference.shape)),
+            scaled=max_abs / max(root_mean_square(reference), dtype_tiny(reference.dtype)),
+        )
+
+
+def _same(ref: Array, cand: Array, *, masks_alike: bool) -> Array:
+    """Where two wide arrays agree although a difference may not be zero: NaN, infinities, mask constants."""
+    same: Array = (ref == cand) | (np.isnan(ref) & np.isnan(cand))
+    if ref.dtype.kind == "c" or cand.dtype.kind == "c":
+        return same
+    masks = mask_class(ref)
+    masked = (masks != 0) & (masks == mask_class(cand))
+    same |= masked if masks_alike else masked & np.isfinite(ref) & np.isfinite(cand)
+    return same
+
+
+def _whole_gap(reference: Array, candidate: Array) -> Array:
+    """Distances of integers: exact ones, where float64 would take 2**60 and 2**60 + 1 for one number."""
+    first, second = reference.astype(np.uint64), candidate.astype(np.uint64)  # modulo 2**64
+    exact = np.where(reference > candidate, first - second, second - first).astype(np.float64)
+    rough = np.abs(as_wide(candidate) - as_wide(reference))
+    return np.where(rough < 2.0**63, exact, rough)
+
+
+def _max_rel(difference: Array, magnitude: Array) -> float:
+    if not difference.any():
+        return 0.0
+    counted = (difference > 0) & (magnitude > 0)
+    if np.isinf(difference).any() or not counted.any():
+        return float("inf")
+    return float(np.max(difference[counted] / magnitude[counted]))
+
+
+def _ratio(noise: float, signal: float) -> float:
+    if signal == 0 or noise == float("inf"):
+        return float("inf") if noise else 0.0
+    return noise / signal
+
+
+def _decibels(signal: float, noise: float) -> float:
+    if noise == 0:
+        return float("inf")
+    if signal == 0 or noise == float("inf"):
+        return float("-inf")
+    return 20 * float(np.log10(signal) - np.log10(noise))
 
 
 def _cosine(ref: Array, cand: Array) -> float | None:
@@ -208,8 +240,8 @@ def _cosine(ref: Array, cand: Array) -> float | None:
     return float(min(1.0, max(-1.0, np.real(np.vdot(a, b)) / norms))) if norms else None
 
 
-def _max_ulp(reference: Array, candidate: Array, finite: Array) -> int | None:
-    """Largest distance in units in the last place; None for other than equal float dtypes.
+def _max_ulp(reference: Array, candidate: Array, *, finite: Array, same: Array) -> int | None:
+    """Largest distance in units in the last place; None for other than equal float dtypes of 2, 4 or 8 bytes.
 
     Source:
         IEEE 754-2019, 5.10 (total order): within one sign, bit patterns read as integers are ordered as
@@ -220,20 +252,14 @@ def _max_ulp(reference: Array, candidate: Array, finite: Array) -> int | None:
     size = reference.dtype.itemsize
     if size not in (2, 4, 8):
         return None
-    signed = np.dtype(f"i{size}")
+    signed = np.dtype(f"i{size}").newbyteorder(reference.dtype.byteorder)
 
     def rank(array: Array) -> Array:
-        bits = np.ascontiguousarray(array).view(signed)
-        magnitude = bits & np.array(np.iinfo(signed).max, dtype=signed)
-        # float64 ranks reach 2**63, and their distance overflows: halves are exact enough beyond 2**53.
-        wide = magnitude.astype(np.int64)
-        return np.where(bits < 0, -wide, wide)
+        bits = np.ascontiguousarray(array).view(signed).reshape(array.shape).astype(np.int64)
+        magnitude = bits & np.int64(2 ** (8 * size - 1) - 1)
+        return np.where(bits < 0, -magnitude, magnitude)
 
-    first, second = rank(reference)[finite], rank(candidate)[finite]
-    if size < 8:
-        return int(np.max(np.abs(first - second)))
-    same_sign = (first < 0) == (second < 0)
-    apart = np.abs(np.where(same_sign, first - second, 0)).max(initial=0)
-    crossing = ~same_sign
-    across = max((abs(int(a)) + abs(int(b)) for a, b in zip(first[crossing], second[crossing], strict=True)), default=0)
-    return max(int(apart), across)
+    first, second = rank(reference)[finite & ~same], rank(candidate)[finite & ~same]
+    # Modulo 2**64, so that the distance from the lowest float64 to the highest is right as well.
+    apart = np.maximum(first, second).astype(np.uint64) - np.minimum(first, second).astype(np.uint64)
+    return int(np.max(apart, initial=0))
