@@ -56,7 +56,8 @@ def hypotheses(
         assert producer is not None
         readers = [node for node in graph.consumers(value) if node in segment.nodes]
         for order, group in enumerate(groups):
-            if index.fingerprint(group).size != observed[value].size:
+            reference = index.fingerprint(group)
+            if reference.size != observed[value].size or not same_family(observed[value].dtype, reference.dtype):
                 continue
             found.append(
                 _scored(
@@ -108,6 +109,14 @@ def _scored(
         by_exporter=exporter,
         by_parameter=read or made,
     )
+
+
+def same_family(first: str, second: str) -> bool:
+    """Whether two dtypes can hold one quantity: both floats, both integers, or both bool."""
+
+    if "float" in first or "float" in second:
+        return "float" in first and "float" in second
+    return first.strip("u0123456789") == second.strip("u0123456789")
 
 
 def _recorded_as(node: Node, origin: Node) -> bool:

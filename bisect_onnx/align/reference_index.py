@@ -165,6 +165,16 @@ class ReferenceIndex:
 
         return min(names, key=rank)
 
+    def operands(self, group: int) -> list[int]:
+        """Classes that the calls behind ``group`` read, in order; views of itself are not counted."""
+        found: dict[int, None] = {}
+        for name in self.members[group]:
+            call = self.graph.producer(name)
+            if call is not None:
+                found.update((self.group_of[value], None) for value in call.real_inputs() if value in self.group_of)
+        found.pop(group, None)
+        return list(found)
+
     def between(self, inputs: Iterable[int], output: int) -> list[int]:
         """Classes computed from any of ``inputs`` on the way to ``output``, both ends left out, in order."""
         starts = 0

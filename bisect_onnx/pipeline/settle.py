@@ -10,7 +10,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 
-from bisect_onnx.align.by_structure import Hypothesis, hypotheses
+from bisect_onnx.align.by_structure import Hypothesis, hypotheses, same_family
 from bisect_onnx.align.by_value import acceptable, choose, pair_by_value
 from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.compare import Array
@@ -190,8 +190,11 @@ class Settling:
 
     def _between(self, item: Judged, pairs: Mapping[str, Pair]) -> list[int]:
         index = self.region.index
-        inputs = [index.group_of[pairs[value].reference] for value in item.segment.inputs]
-        return index.between(inputs, index.group_of[item.pair.reference])
+        return index.between(self._fed(item, pairs), index.group_of[item.pair.reference])
+
+    def _fed(self, item: Judged, pairs: Mapping[str, Pair]) -> list[int]:
+        index = self.region.index
+        return sorted({index.group_of[pairs[value].reference] for value in item.segment.inputs})
 
     def _divided(self, item: Judged, pairs: dict[str, Pair], forced: Mapping[str, Array]) -> dict[str, Pair] | None:
         """A value inside the segment stands for a reference value: feeding it makes what follows agree."""
@@ -203,7 +206,8 @@ class Settling:
             item.segment,
             graph=self.region.graph,
             index=self.region.index,
-            groups=self._between(item, pairs),
+            # A value inside may also only pass one of the inputs on: a Where that picks it everywhere.
+            groups=[*self._fed(item, pairs), *self._between(item, pairs)],
             observed=self.region.prints(interior),
             parameter_of=self.parameter_of,
         )
@@ -263,38 +267,50 @@ class Settling:
     def _other_input(self, item: Judged, pairs: dict[str, Pair]) -> dict[str, Pair] | None:
         """The segment is right when one of its inputs stands for a later reference value: the fault is above it.
 
-        Three ways that can be: the input passes a value through where the reference computes (a node to
-        accuse, above); the reader takes the wrong value while the right one exists (the reader is to
-        blame); nothing computes the right value (an operation is missing).
+        Four ways that can be: the reader takes a wrong value while the right one exists (the reader is to
+        blame); the input passes a value through where the reference computes; the input was paired with a
+        value that another one stands for already, because a wrong operator computes that again (a node
+        above to accuse, both times); nothing computes the right value (an operation is missing).
         """
         index = self.region.index
         key = (item.pair.candidate, ("input", *item.segment.inputs))
         if key in self._exhausted:
             return None
         self._exhausted.add(key)
-        taken = {index.group_of[pair.reference] for pair in pairs.values()}
+        output = index.group_of[item.pair.reference]
+        groups = list(dict.fromkeys((*index.operands(output), *self._between(item, pairs))))
         for value in item.segment.inputs:
-            ours = index.group_of[pairs[value].reference]
-            size = index.fingerprint(ours).size
-            for group in self._between(item, pairs):
-                if group in taken or group == ours or index.fingerprint(group).size != size or value not in self.region.plain:
+            if value not in self.region.plain:
+                continue
+            for group in groups:
+                trial = self._right_with_input(item, value, group, pairs)
+                if trial is None:
                     continue
-                pair = Pair(
-                    candidate=value,
-                    reference=index.member(group, shape=self.region.plain[value].shape),
-                    basis=Basis.STRUCTURE,
-                )
-                trial = pairs | {value: pair}
-                got = self.region.run([p for p in self._cuts(trial) if p.candidate in item.segment.inputs], [item.pair.candidate])
-                if self._judge_output(item, trial, got[item.pair.candidate]):
-                    continue
-                if self._passes_through(value, ours, pairs):
+                ours = index.group_of[pairs[value].reference]
+                holders = [name for name, pair in pairs.items() if index.group_of[pair.reference] == ours]
+                if self._passes_through(value, ours, pairs) or len(holders) > 1:
                     self._confirmed.add(value)
                     self._barred.add((value, ours))
                     return trial
-                self.gaps.append(Gap(value=value, reader=item.pair.candidate, reference=pair.reference))
+                self.gaps.append(Gap(value=value, reader=item.pair.candidate, reference=trial[value].reference))
                 return None
         return None
+
+    def _right_with_input(
+        self, item: Judged, value: str, group: int, pairs: dict[str, Pair]
+    ) -> dict[str, Pair] | None:
+        """The pairs with ``value`` standing for ``group``, if that makes the segment right."""
+        index = self.region.index
+        like = self.region.plain[value]
+        print_ = index.fingerprint(group)
+        taken = any(index.group_of[pair.reference] == group for pair in pairs.values())
+        if taken or print_.size != like.size or not same_family(str(like.dtype), print_.dtype):
+            return None
+        pair = Pair(candidate=value, reference=index.member(group, shape=like.shape), basis=Basis.STRUCTURE)
+        trial = pairs | {value: pair}
+        cuts = [p for p in self._cuts(trial) if p.candidate in item.segment.inputs]
+        got = self.region.run(cuts, [item.pair.candidate])
+        return None if self._judge_output(item, trial, got[item.pair.candidate]) else trial
 
     def _passes_through(self, value: str, group: int, pairs: Mapping[str, Pair]) -> bool:
         """Whether the node above ``value`` left its input as it was."""
