@@ -26,6 +26,7 @@ class Hypothesis:
     group: int
     reference: str
     score: float
+    in_sequence: bool  # part of the best order-keeping match of the two sequences of operators
     by_exporter: bool  # the exporter's own record speaks for it
     by_parameter: bool
 
@@ -67,7 +68,55 @@ def hypotheses(
                 )  # fmt: skip
             )
     position = {value: place for place, value in enumerate(inside)}
-    return sorted(found, key=lambda item: (-item.score, position[item.value], item.group))
+    chosen = _in_sequence(found, position)
+    ranked = [dataclasses.replace(item, in_sequence=(item.value, item.group) in chosen) for item in found]
+    # Those in sequence from the front: the first that holds leaves the least to divide further.
+    return sorted(
+        ranked,
+        key=lambda item: (
+            not item.in_sequence,
+            position[item.value] if item.in_sequence else -item.score,
+            position[item.value],
+            item.group,
+        ),
+    )
+
+
+def _in_sequence(found: Sequence[Hypothesis], position: Mapping[str, int]) -> set[tuple[str, int]]:
+    """The pairs of the order-keeping match with the largest total score.
+
+    Both sides list their operators in the order in which they run, so a matching that crosses itself is
+    unlikely, and in a stack of equal layers the place in the sequence is all that tells them apart.
+    Longest common subsequence by dynamic programming (Needleman and Wunsch, 1970, gaps free).
+    """
+    groups = sorted({item.group for item in found})
+    column = {group: place for place, group in enumerate(groups)}
+    worth: dict[int, dict[int, tuple[float, Hypothesis]]] = {}
+    for item in found:
+        if item.score > 0:
+            worth.setdefault(position[item.value], {})[column[item.group]] = (item.score, item)
+    # best[j]: largest total that uses columns below j, with the pairs as a linked list.
+    best: list[tuple[float, _Link | None]] = [(0.0, None)] * (len(groups) + 1)
+    for row in sorted(worth):
+        for place, (score, item) in sorted(worth[row].items(), reverse=True):
+            total = best[place][0] + score
+            if total > best[place + 1][0]:
+                best[place + 1] = (total, _Link(item, best[place][1]))
+        for place in range(len(groups)):
+            if best[place][0] > best[place + 1][0]:
+                best[place + 1] = best[place]
+    chosen: set[tuple[str, int]] = set()
+    link = best[-1][1]
+    while link is not None:
+        chosen.add((link.item.value, link.item.group))
+        link = link.before
+    return chosen
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Link:
+    item: Hypothesis
+    before: "_Link | None"
 
 
 def _scored(
@@ -106,6 +155,7 @@ def _scored(
         group=group,
         reference=index.member(group, shape=observed.shape, module=producer.module),
         score=score,
+        in_sequence=False,
         by_exporter=exporter,
         by_parameter=read or made,
     )

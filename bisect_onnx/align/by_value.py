@@ -7,6 +7,7 @@ of everything it is computed from, so an earlier or a foreign value that happens
 
 from collections.abc import Mapping
 
+from bisect_onnx.align.distance import NEAR
 from bisect_onnx.align.operators import same_operator
 from bisect_onnx.align.reference_index import Match, ReferenceIndex
 from bisect_onnx.core.alignment import Basis, Pair
@@ -29,6 +30,7 @@ def pair_by_value(
     fixed: Mapping[str, Pair],
     barred: frozenset[tuple[str, int]] = frozenset(),
     narrow: bool = False,
+    nearest: float = NEAR,
 ) -> dict[str, Pair]:
     """Pair candidate activations with reference values.
 
@@ -40,6 +42,7 @@ def pair_by_value(
         barred: Pairs (candidate value, reference class) that were found wrong.
         narrow: Also pair a value with a reference value of a wider float dtype: for candidates that
             run in lower precision throughout.
+        nearest: Largest distance that is looked at.
 
     Returns:
         All pairs, the fixed ones included, in topological order.
@@ -57,7 +60,7 @@ def pair_by_value(
             pair = fixed.get(name)
             if pair is None and name in observed:
                 found = acceptable(index, observed[name], ancestors=ancestors, narrow=narrow)
-                found = [match for match in found if (name, match.group) not in barred]
+                found = [m for m in found if m.distance <= nearest and (name, m.group) not in barred]
                 pair = choose(index, found, node=node, name=name, shape=observed[name].shape, ancestors=ancestors)
             if pair is not None:
                 pairs[name] = pair

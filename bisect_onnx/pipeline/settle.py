@@ -7,15 +7,18 @@ pair that makes its own segment and all that follows wrong is taken back.
 """
 
 import dataclasses
+import enum
 import logging
 from collections.abc import Callable, Mapping
 
 from bisect_onnx.align.by_structure import Hypothesis, hypotheses, same_family
+from bisect_onnx.align.distance import NEAR
 from bisect_onnx.align.by_value import acceptable, choose, pair_by_value
 from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.compare import Array
 from bisect_onnx.core.graph import Graph
 from bisect_onnx.core.segments import Segment, depends_on
+from bisect_onnx.core.tensor import Fingerprint
 from bisect_onnx.pipeline.region import Judged, Region
 
 __all__ = ["Settled", "Settling"]
@@ -24,9 +27,20 @@ logger = logging.getLogger(__name__)
 
 # Hypotheses tried per segment and round. Each is one run of a few nodes (milliseconds).
 MOST_TRIALS = 48
+# On the reference's own inputs a right value is as near as float32 noise of one segment, badly conditioned
+# ones included; what a plain run gave may be further off, because errors add up.
+CLOSE = 1e-4
 # Each round pairs at least one more value or takes one back for good; a region that has not settled by then
 # is reported with what stands.
 MOST_ROUNDS = 40
+
+
+class Evidence(enum.Enum):
+    """What a tried hypothesis showed."""
+
+    NONE = enum.auto()
+    WEAK = enum.auto()  # something agrees again, but through operators without parameters
+    STRONG = enum.auto()  # the segment's end agrees again, or something behind a parameter does
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +91,7 @@ class Settling:
 
     def settle(self) -> Settled:
         region = self.region
-        pairs = self._walk(region.plain, dict(region.entry))
+        pairs = self._walk(region.plain, dict(region.entry), nearest=NEAR)
         pairs = self._ordered(pairs | self.outputs)
         for round_number in range(MOST_ROUNDS):
             self._on_progress(round_number)
@@ -98,7 +112,7 @@ class Settling:
             self._verdicts[key] = self.region.judged(pair, pairs, computed)
         return self._verdicts[key]
 
-    def _walk(self, values: Mapping[str, Array], fixed: Mapping[str, Pair]) -> dict[str, Pair]:
+    def _walk(self, values: Mapping[str, Array], fixed: Mapping[str, Pair], *, nearest: float) -> dict[str, Pair]:
         return pair_by_value(
             self.region.graph,
             self.region.index,
@@ -106,6 +120,7 @@ class Settling:
             fixed=fixed,
             barred=frozenset(self._barred),
             narrow=self.narrow,
+            nearest=nearest,
         )
 
     def _ordered(self, pairs: Mapping[str, Pair]) -> dict[str, Pair]:
@@ -127,34 +142,68 @@ class Settling:
         self, pairs: dict[str, Pair], judged: Mapping[str, Judged], forced: Mapping[str, Array]
     ) -> dict[str, Pair] | None:
         """Better pairs, or None when these stand."""
-        wider = self._walk(forced, pairs)
+        wider = self._walk(forced, pairs, nearest=CLOSE)
         if len(wider) > len(pairs):
             return wider
+        kept = self._cleared(pairs, judged, forced)
+        if kept != pairs:
+            return kept
         touched: set[str] = set()
         improved = pairs
         for item in judged.values():
             # What was found for one segment holds for another as long as they share no pair that changed.
             if not item.mismatch or touched & {item.pair.candidate, *item.segment.inputs}:
                 continue
-            better = (
-                self._rematched(item, improved, forced)
-                or self._without(item, improved, judged)
-                or self._divided(item, improved, forced)
-                or self._other_input(item, improved)
-            )
+            better = self._divided(item, improved, forced) or self._other_input(item, improved)
             if better is not None:
                 touched |= {name for name in {*better, *improved} if better.get(name) != improved.get(name)}
                 touched |= {item.pair.candidate, *item.segment.inputs}
                 improved = better
         return improved if touched else None
 
-    def _rematched(self, item: Judged, pairs: dict[str, Pair], forced: Mapping[str, Array]) -> dict[str, Pair] | None:
-        """The computed value is another reference value, exactly: the pair was wrong, not the node."""
+    def _cleared(
+        self, pairs: dict[str, Pair], judged: Mapping[str, Judged], forced: Mapping[str, Array]
+    ) -> dict[str, Pair]:
+        """The pairs without those that nothing speaks for.
+
+        A pair whose segment mismatches is either the culprit's or wrong. It stays when what follows agrees
+        on the reference's value; when the computed value is another reference value it is given that one;
+        otherwise it goes, and comes back only as a hypothesis that holds.
+        """
+        kept = dict(pairs)
+        borne_out = self._borne_out(judged)
+        for name, item in judged.items():
+            if not item.mismatch or name in self.outputs or name in self._confirmed:
+                continue
+            if name in borne_out:
+                self._confirmed.add(name)
+                continue
+            self._barred.add((name, self.region.index.group_of[item.pair.reference]))
+            other = self._rematched(item, pairs, forced)
+            if other is not None:
+                kept[name] = other
+            else:
+                del kept[name]
+        return kept
+
+    def _borne_out(self, judged: Mapping[str, Judged]) -> set[str]:
+        """Values that something below speaks for: a segment that agrees and reads a parameter, or ends an output."""
+        found: set[str] = set()
+        for name, item in reversed(judged.items()):
+            if not item.mismatch and (name in found or self._anchored(name) or self._reads_parameter(item.segment)):
+                found.update(item.segment.inputs)
+        return found
+
+    def _anchored(self, name: str) -> bool:
+        return name in self.outputs or name in self._confirmed
+
+    def _reads_parameter(self, segment: Segment) -> bool:
+        return any(name in self.parameter_of for node in segment.nodes for name in node.real_inputs())
+
+    def _rematched(self, item: Judged, pairs: Mapping[str, Pair], forced: Mapping[str, Array]) -> Pair | None:
+        """Another reference value that the computed value is, exactly: the pair was wrong, not the node."""
         name = item.pair.candidate
-        if name in self.outputs or name in self._confirmed:
-            return None
         index = self.region.index
-        ours = index.group_of[item.pair.reference]
         print_ = self.region.prints({name: forced[name]}).get(name)
         producer = self.region.graph.producer(name)
         if print_ is None or producer is None:
@@ -163,30 +212,10 @@ class Settling:
         found = [
             match
             for match in acceptable(index, print_, ancestors=ancestors, narrow=self.narrow)
-            if match.group != ours and match.group not in ancestors and (name, match.group) not in self._barred
+            if match.group not in ancestors and (name, match.group) not in self._barred
         ]
         pair = choose(index, found[:1], node=producer, name=name, shape=print_.shape, ancestors=ancestors)
-        if pair is None or self.region.judged(pair, pairs, forced[name]).mismatch:
-            return None
-        self._barred.add((name, ours))
-        return pairs | {name: pair}
-
-    def _without(self, item: Judged, pairs: dict[str, Pair], judged: Mapping[str, Judged]) -> dict[str, Pair] | None:
-        """A pair whose segment and every following segment mismatch is dropped when that makes them match."""
-        name = item.pair.candidate
-        if name in self.outputs or name in self._confirmed:
-            return None
-        following = [other for other in judged.values() if name in other.segment.inputs]
-        if not following or not all(other.mismatch for other in following):
-            if following:
-                self._confirmed.add(name)
-            return None
-        rest = {value: pair for value, pair in pairs.items() if value != name}
-        got = self.region.run(self._cuts(rest), [other.pair.candidate for other in following])
-        if any(self.region.judged(o.pair, rest, got[o.pair.candidate]).mismatch for o in following):
-            return None
-        self._barred.add((name, self.region.index.group_of[item.pair.reference]))
-        return rest
+        return None if pair is None or self.region.judged(pair, pairs, forced[name]).mismatch else pair
 
     def _between(self, item: Judged, pairs: Mapping[str, Pair]) -> list[int]:
         index = self.region.index
@@ -211,12 +240,18 @@ class Settling:
             observed=self.region.prints(interior),
             parameter_of=self.parameter_of,
         )
-        ranked = [h for h in ranked if (h.value, h.group) not in self._barred]
+        fallback: Pair | None = None
         for hypothesis in ranked[:MOST_TRIALS]:
             pair = self._pair(hypothesis, interior[hypothesis.value])
-            if self._heals(item, pair, pairs, forced):
+            evidence = self._heals(item, pair, pairs, forced)
+            if evidence is Evidence.STRONG:
                 self._confirmed.add(pair.candidate)
                 return pairs | {pair.candidate: pair}
+            if evidence is Evidence.WEAK and hypothesis.in_sequence and fallback is None:
+                fallback = pair
+        if fallback is not None:
+            self._confirmed.add(fallback.candidate)
+            return pairs | {fallback.candidate: fallback}
         self._exhausted.add(key)
         return None
 
@@ -234,32 +269,68 @@ class Settling:
             transform="identity" if same else "reshape",
         )
 
-    def _heals(self, item: Judged, pair: Pair, pairs: Mapping[str, Pair], forced: Mapping[str, Array]) -> bool:
-        """Whether something below the value agrees with the reference once the value is the reference's."""
+    def _heals(self, item: Judged, pair: Pair, pairs: Mapping[str, Pair], forced: Mapping[str, Array]) -> "Evidence":
+        """What agrees with the reference once the value is the reference's, and did not before."""
         segment = item.segment
         start = next(place for place, node in enumerate(segment.nodes) if pair.candidate in node.outputs)
         below = depends_on(segment.nodes[start:], pair.candidate)
         names = [name for name in (*segment.interior, segment.output) if name in below and name in forced]
         if not names:
-            return False
+            return Evidence.NONE
         trial = dict(pairs) | {pair.candidate: pair}
         got = self.region.run([p for p in self._cuts(trial) if p.candidate in {*segment.inputs, pair.candidate}], names)
-        if segment.output in got and not self._judge_output(item, trial, got[segment.output]):
-            return True
+        weak = False
+        for name, print_ in self.region.prints(got).items():
+            if name == segment.output:
+                if self._judge_output(item, trial, got[name]):
+                    continue
+                if self._anchored(name):
+                    return Evidence.STRONG
+            elif print_.distinct <= 2 or not self._agrees_now(
+                name, print_, pair=pair, trial=trial, pairs=pairs, got=got, forced=forced
+            ):
+                continue
+            if self._weighted(segment, pair.candidate, name):
+                return Evidence.STRONG
+            weak = True
+        return Evidence.WEAK if weak else Evidence.NONE
+
+    def _agrees_now(
+        self,
+        name: str,
+        print_: Fingerprint,
+        *,
+        pair: Pair,
+        trial: Mapping[str, Pair],
+        pairs: Mapping[str, Pair],
+        got: Mapping[str, Array],
+        forced: Mapping[str, Array],
+    ) -> bool:
         index = self.region.index
+        producer = self.region.graph.producer(name)
         group = index.group_of[pair.reference]
         above = frozenset({group})
-        for name, print_ in self.region.prints(got).items():
-            producer = self.region.graph.producer(name)
-            if name == segment.output or producer is None:
-                continue
-            found = [m for m in acceptable(index, print_, ancestors=above, narrow=self.narrow) if m.group != group]
-            match = choose(index, found[:1], node=producer, name=name, shape=print_.shape, ancestors=above)
-            if match is None or print_.distinct <= 2:
-                continue
-            if not self.region.judged(match, trial, got[name]).mismatch and self.region.judged(match, pairs, forced[name]).mismatch:
-                return True
-        return False
+        found = [m for m in acceptable(index, print_, ancestors=above, narrow=self.narrow) if m.group != group]
+        match = None if producer is None else choose(
+            index, found[:1], node=producer, name=name, shape=print_.shape, ancestors=above
+        )  # fmt: skip
+        if match is None or self.region.judged(match, trial, got[name]).mismatch:
+            return False
+        return self.region.judged(match, pairs, forced[name]).mismatch
+
+    def _weighted(self, segment: Segment, start: str, end: str) -> bool:
+        """Whether a parameter of the model is read on the way: then an agreement is no accident.
+
+        Without one, feeding any reference value to any operator makes it give what the reference's own
+        operator of that kind gave.
+        """
+        below = depends_on(segment.nodes, start)
+        above = self.region.graph.ancestors([end])
+        return any(
+            any(name in self.parameter_of for name in node.real_inputs())
+            and any(name in below and name in above for name in node.real_outputs())
+            for node in segment.nodes
+        )
 
     def _judge_output(self, item: Judged, pairs: Mapping[str, Pair], computed: Array) -> bool:
         return self.region.judged(item.pair, pairs, computed).mismatch
