@@ -55,7 +55,7 @@ class PathStep:
         return {"node": self.node, "index": self.index, "graph": self.graph, "iteration": self.iteration}
 
 
-def node_label(index: int, op_type: str, name: str = "") -> str:
+def node_label(index: int, op_type: str, *, name: str = "") -> str:
     """The name shown for a node: its own, or ``#INDEX:OpType`` when it has none."""
     return name or f"#{index}:{op_type}"
 
@@ -106,6 +106,7 @@ class Graph:
     functions: tuple["Graph", ...] = ()  # bodies of model-local functions; ``name`` is "domain:name"
     _producer: dict[str, Node] = dataclasses.field(init=False, repr=False, compare=False)
     _consumers: dict[str, tuple[Node, ...]] = dataclasses.field(init=False, repr=False, compare=False)
+    _place: dict[int, int] = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         producer: dict[str, Node] = {}
@@ -115,8 +116,13 @@ class Graph:
                 producer[name] = node
             for name in dict.fromkeys((*node.real_inputs(), *captured_names(node))):
                 consumers.setdefault(name, []).append(node)
+        object.__setattr__(self, "_place", {node.index: place for place, node in enumerate(self.nodes)})
         object.__setattr__(self, "_producer", producer)
         object.__setattr__(self, "_consumers", {name: tuple(nodes) for name, nodes in consumers.items()})
+
+    def place(self, node: Node) -> int:
+        """Where ``node`` stands in `nodes`: another number than its index when the file is out of order."""
+        return self._place[node.index]
 
     def producer(self, value: str) -> Node | None:
         """The node that computes ``value``; None for inputs and parameters."""
@@ -157,12 +163,9 @@ def captured_names(node: Node) -> tuple[str, ...]:
     """Outer values that the bodies of ``node`` read, in order of first use."""
     names: dict[str, None] = {}
     for body in node.subgraphs:
-        own = {name for inner in body.nodes for name in inner.outputs} | set(body.inputs) | set(body.values)
-        for inner in body.nodes:
-            for name in (*inner.real_inputs(), *captured_names(inner)):
-                if name not in own or (name in body.values and body.values[name].kind is ValueKind.INPUT and name not in body.inputs):
-                    names.setdefault(name)
-        for name in body.outputs:
-            if name and name not in own:
-                names.setdefault(name)
+        own = {name for inner in body.nodes for name in inner.outputs} | set(body.inputs)
+        # A body may list the outer values it reads: as inputs that are not its own.
+        own |= {name for name, value in body.values.items() if value.kind is not ValueKind.INPUT}
+        read = [name for inner in body.nodes for name in (*inner.real_inputs(), *captured_names(inner))]
+        names.update((name, None) for name in (*read, *body.outputs) if name and name not in own)
     return tuple(names)

@@ -1,7 +1,7 @@
 """Cut a graph at its paired values: each paired value ends a segment, fed by the nearest paired values above."""
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from bisect_onnx.core.graph import Graph, Node, ValueKind, captured_names
 
@@ -18,8 +18,9 @@ class Segment:
 
     @property
     def interior(self) -> tuple[str, ...]:
-        """Values computed inside, without ``output``; outputs of one node stay in order."""
-        return tuple(name for node in self.nodes for name in node.real_outputs() if name != self.output)
+        """Values computed inside that are neither ``output`` nor fed; outputs of one node stay in order."""
+        ends = {self.output, *self.inputs}
+        return tuple(name for node in self.nodes for name in node.real_outputs() if name not in ends)
 
 
 def reads(node: Node) -> tuple[str, ...]:
@@ -65,7 +66,7 @@ def segment_of(graph: Graph, output: str, *, cut: Collection[str]) -> Segment:
             above = graph.producer(name)
             if above is not None and graph.kind(name) is ValueKind.ACTIVATION:
                 stack.append(above)
-    ordered = tuple(nodes[index] for index in sorted(nodes))
+    ordered = tuple(sorted(nodes.values(), key=graph.place))
     order = {name: position for position, name in enumerate(_first_uses(ordered))}
     return Segment(output=output, inputs=tuple(sorted(inputs, key=lambda name: order[name])), nodes=ordered)
 
@@ -81,8 +82,3 @@ def depends_on(nodes: Iterable[Node], value: str) -> set[str]:
         if any(name in below for name in reads(node)):
             below.update(node.real_outputs())
     return below - {value}
-
-
-def node_order(graph: Graph) -> Mapping[str, int]:
-    """Position of each value's producer; inputs come first."""
-    return {name: node.index for node in graph.nodes for name in node.real_outputs()}

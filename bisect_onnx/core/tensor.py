@@ -59,15 +59,12 @@ def fingerprint(array: Array) -> Fingerprint:
     from bisect_onnx.core.compare import MASK_CONSTANT
 
     flat = np.ascontiguousarray(array).reshape(-1)
-    probes = flat[probe_positions(flat.size)]
-    if probes.dtype.kind == "c":
-        probes = np.abs(probes)
-    probes = probes.astype(np.float64)
     if flat.dtype.kind == "c":
         flat = np.abs(flat)
-    if flat.dtype.kind not in "fiub":
-        flat = flat.astype(np.float32)
     with np.errstate(all="ignore"):
+        probes = flat[probe_positions(flat.size)].astype(np.float64)
+        if flat.dtype.kind not in "fiub":
+            flat = flat.astype(np.float32)
         top = np.max(np.abs(flat.astype(np.float64) if flat.dtype.kind in "iub" else flat), initial=0)
         if not top < MASK_CONSTANT:  # also when NaN
             finite = int(np.count_nonzero(np.isfinite(flat)))
@@ -77,7 +74,9 @@ def fingerprint(array: Array) -> Fingerprint:
         if flat.size:
             mean = float(flat.mean(dtype=np.float64))
             low, high = float(flat.min()), float(flat.max())
-            wide = flat if flat.dtype == np.float32 and -1e15 < low and high < 1e15 else flat.astype(np.float64)
+            # Squares of float32 outside of this range are infinite or zero.
+            safe = flat.dtype == np.float32 and 1e-15 < max(-low, high) < 1e15
+            wide = flat if safe else flat.astype(np.float64)
             # A float32 dot uses fast pairwise blocks: relative error about 1e-6, far below any match tolerance.
             rms = float(np.sqrt(float(np.dot(wide, wide)) / flat.size))
         else:

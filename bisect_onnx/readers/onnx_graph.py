@@ -92,7 +92,7 @@ def _nodes(
 def _node(
     index: int, node: gs.Node, *, proto: onnx.NodeProto, inferred: onnx.NodeProto, path: tuple[PathStep, ...]
 ) -> Node:
-    name = node_label(index, node.op, node.name or "")
+    name = node_label(index, node.op, name=node.name or "")
     origin = origin_of(proto)
     typed = {attribute.name: attribute.g for attribute in inferred.attribute}
     bodies = []
