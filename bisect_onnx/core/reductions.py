@@ -19,7 +19,7 @@ _NORMALISING: Final = frozenset({
     "Softmax", "LogSoftmax", "LayerNormalization", "InstanceNormalization", "GroupNormalization", "RMSNormalization",
     "SimplifiedLayerNormalization", "SkipLayerNormalization", "LpNormalization", "CumSum", "MeanVarianceNormalization",
 })  # fmt: skip
-_RECURRENT: Final = frozenset({"LSTM", "GRU", "RNN"})
+_GATES: Final = {"LSTM": 4, "GRU": 3, "RNN": 1}  # of the recurrent operators
 _WHOLE: Final = frozenset({"Loop", "Scan", "If", "Attention", "MultiHeadAttention", "STFT", "DFT"})
 
 
@@ -33,9 +33,10 @@ def terms_per_element(node: Node, shape_of: ShapeOf) -> int:
         return first[-2] if transposed else first[-1]
     if node.op_type in ("Conv", "ConvTranspose") and second:
         return math.prod(second[1:]) if node.op_type == "Conv" else second[0] * math.prod(second[2:])
-    if node.op_type in _RECURRENT and first and second:
+    if node.op_type in _GATES and first and second:
         # Every step sums over the inputs and the hidden state, and errors pass on from step to step.
-        return first[0] * (second[-1] + second[-2] // (4 if node.op_type == "LSTM" else 3))
+        steps = first[1] if node.attributes.get("layout") else first[0]
+        return steps * (second[-1] + second[-2] // _GATES[node.op_type])
     if node.op_type in _NORMALISING and first:
         return math.prod(first[1:]) if len(first) > 3 else max(first)
     if node.op_type in _SUMMING and first:

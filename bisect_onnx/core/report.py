@@ -7,7 +7,10 @@ import dataclasses
 import enum
 import math
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
+
+import numpy as np
 
 from bisect_onnx.core.alignment import Basis
 from bisect_onnx.core.compare import ErrorStats, Verdict
@@ -243,7 +246,7 @@ class Report:
         data = {field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
         data["schema"] = SCHEMA
         data["culprit"] = plain(self.culprit)
-        data["timing"] = {"total": 0.0} | dict(self.timing)
+        data["timing"] = {"total": 0.0} | plain(self.timing)
         alignment = data["alignment"]
         assert isinstance(alignment, dict)
         alignment["unmatched"] = [{"value": value, "reason": reason} for value, reason in self.alignment.unmatched]
@@ -258,16 +261,28 @@ def plain(value: Any) -> Any:
         return value.value
     if isinstance(value, int):
         return int(value)
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return float(value)
-        return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    if isinstance(value, float | np.floating):
+        return _plain_float(float(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, bytes):  # a string attribute as ONNX stores it
+        return value.decode("utf-8", errors="backslashreplace")
+    return _plain_collection(value)
+
+
+def _plain_float(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+
+
+def _plain_collection(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Sequence):
         return [plain(item) for item in value]
-    if hasattr(value, "item"):  # a numpy scalar
-        return plain(value.item())
+    if isinstance(value, AbstractSet):
+        return sorted((plain(item) for item in value), key=lambda item: (str(type(item)), str(item)))
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
     return str(value)

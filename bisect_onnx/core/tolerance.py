@@ -20,7 +20,8 @@ FACTOR: Final = 8.0
 
 _MANTISSA_BITS: Final = {
     "float16": 11, "bfloat16": 8, "float32": 24, "float64": 53, "complex64": 24, "complex128": 53,
-    "float8_e4m3fn": 4, "float8_e4m3fnuz": 4, "float8_e5m2": 3, "float8_e5m2fnuz": 3,
+    "float8_e4m3fn": 4, "float8_e4m3fnuz": 4, "float8_e5m2": 3, "float8_e5m2fnuz": 3, "float8_e8m0fnu": 1,
+    "float4_e2m1fn": 2,
 }  # fmt: skip
 
 
@@ -71,10 +72,12 @@ class Tolerance:
         """
         if error.nonfinite_mismatch:
             return True
+        if error.max_abs is None:
+            return bool(error.mismatched)  # strings
         if self.metric is not None:
             figure = getattr(error, self.metric)
             limit = math.inf if self.threshold is None else self.threshold
             if figure is None:
                 return bool(error.mismatched)
-            return bool(figure < limit) if self.metric in ("cosine", "snr_db") else bool(figure > limit)
-        return largest_excess > (self.atol or 0.0)
+            return not (figure >= limit if self.metric in ("cosine", "snr_db") else figure <= limit)
+        return not largest_excess <= (self.atol or 0.0)  # a NaN is beyond
