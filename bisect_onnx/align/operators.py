@@ -37,7 +37,7 @@ _ATEN: Final[dict[str, frozenset[str]]] = {
         "Resize": "upsample_bilinear2d upsample_nearest2d upsample_bicubic2d upsample_nearest1d upsample_linear1d "
         "_upsample_nearest_exact2d _upsample_bilinear2d_aa",
         "RMSNormalization": "_fused_rms_norm rms_norm", "Round": "round", "ScatterElements": "scatter scatter_add",
-        "ScatterND": "index_put", "Selu": "selu", "Sigmoid": "sigmoid", "Sin": "sin", "Slice": "slice",
+        "ScatterND": "index_put as_strided_scatter", "Selu": "selu", "Sigmoid": "sigmoid", "Sin": "sin", "Slice": "slice",
         "Softmax": "_softmax _safe_softmax", "Softplus": "softplus", "Split": "split split_with_sizes chunk",
         "Sqrt": "sqrt", "Squeeze": "squeeze view", "Sub": "sub rsub", "Tanh": "tanh", "TopK": "topk", "Transpose": "transpose permute t",
         "Unsqueeze": "unsqueeze view", "Where": "where masked_fill",

@@ -13,9 +13,10 @@ from bisect_onnx.runtimes.torch_arrays import Array, holds_array, to_numpy, view
 from bisect_onnx.runtimes.torch_binding import ArgumentBinding, Binding
 from bisect_onnx.runtimes.torch_capture import TorchCapture
 from bisect_onnx.runtimes.torch_guard import ModuleSnapshot, RandomState, untouched
-from bisect_onnx.runtimes.torch_modules import ModuleTracker, Tracker, without_fused_kernels
+from bisect_onnx.runtimes.torch_modules import ModuleTracker, Tracker
 from bisect_onnx.runtimes.torch_recorder import Recorder
 from bisect_onnx.runtimes.torch_structure import name_outputs, tensors_in
+from bisect_onnx.runtimes.torch_switches import without_compilation, without_fused_kernels
 from bisect_onnx.runtimes.torch_tape import Tape
 from bisect_onnx.runtimes.torch_vault import Vault
 
@@ -103,7 +104,13 @@ class EagerReference:
                 recorder.register(tensor, name, kind=ValueKind.PARAMETER)
             for name, tensor in inputs.items():
                 recorder.register(tensor, name, kind=ValueKind.INPUT)
-            with without_fused_kernels(), tracker.following(recorder.read_all), recorder, self._translating_failures():
+            with (
+                without_fused_kernels(),
+                without_compilation(),
+                tracker.following(recorder.read_all),
+                recorder,
+                self._translating_failures(),
+            ):
                 result = tracker.call(*args, **kwargs)
             outputs = name_outputs(result)
             recorder.tape.inputs = tuple(inputs)

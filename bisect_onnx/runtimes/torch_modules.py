@@ -12,7 +12,7 @@ from torch.nn.modules import module as module_hooks
 from bisect_onnx.runtimes.torch_sources import SourceFinder
 from bisect_onnx.runtimes.torch_tape import ModuleCall, Place
 
-__all__ = ["ModuleTracker", "NamesOf", "Tracker", "without_fused_kernels"]
+__all__ = ["ModuleTracker", "NamesOf", "Tracker"]
 
 
 NamesOf = Callable[[Any], tuple[str, ...]]  # the values that the tensors in a structure hold at that moment
@@ -96,55 +96,3 @@ def _class_name(module: nn.Module) -> str:
     if isinstance(module, torch.jit.ScriptModule) and isinstance(original, str):
         return original
     return type(module).__qualname__
-
-
-@contextmanager
-def without_fused_kernels() -> Iterator[None]:
-    """Switch off, for the block, what hides calls inside one kernel; the switches are put back after.
-
-    These are the transformer fast path, fused attention, and the recurrent kernels of oneDNN and cuDNN (only
-    while a recurrent module runs: convolutions keep their fast kernels). cuDNN benchmarking and TF32 go too,
-    because with them two equal runs may differ.
-    """
-    fastpath = torch.backends.mha.get_fastpath_enabled()
-    cudnn = torch.backends.cudnn
-    benchmark, cudnn_tf32, matmul_tf32 = cudnn.benchmark, cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    recurrent = _RecurrentKernels()
-    before = module_hooks.register_module_forward_pre_hook(recurrent.enter)
-    after = module_hooks.register_module_forward_hook(recurrent.leave, always_call=True)
-    try:
-        torch.backends.mha.set_fastpath_enabled(False)
-        cudnn.benchmark, cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = False, False, False
-        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-            yield
-    finally:
-        before.remove()
-        after.remove()
-        recurrent.restore()
-        torch.backends.mha.set_fastpath_enabled(fastpath)
-        cudnn.benchmark, cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = benchmark, cudnn_tf32, matmul_tf32
-
-
-class _RecurrentKernels:
-    """Switches oneDNN and cuDNN off while an `nn.RNNBase` runs."""
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._saved = (torch._C._get_mkldnn_enabled(), torch._C._get_cudnn_enabled())
-
-    def enter(self, module: nn.Module, args: Any) -> None:
-        if isinstance(module, nn.RNNBase):
-            self._depth += 1
-            torch._C._set_mkldnn_enabled(False)
-            torch._C._set_cudnn_enabled(False)
-
-    def leave(self, module: nn.Module, args: Any, result: Any) -> None:
-        if isinstance(module, nn.RNNBase):
-            self._depth -= 1
-            if self._depth <= 0:
-                self.restore()
-
-    def restore(self) -> None:
-        self._depth = 0
-        torch._C._set_mkldnn_enabled(self._saved[0])
-        torch._C._set_cudnn_enabled(self._saved[1])

@@ -36,12 +36,17 @@ def _entries(result: object, *, top: bool) -> Iterator[tuple[str, object]]:
         yield from zip(result._fields, result, strict=True)
     elif isinstance(result, list | tuple):
         yield from ((f"output_{index}" if top else str(index), item) for index, item in enumerate(result))
-    elif hasattr(result, "to_legacy_cache"):  # transformers' key/value caches are neither of the above
-        yield from _entries(_legacy_cache(result), top=False)
+    elif _is_attention_cache(result):
+        layers = enumerate(getattr(result, "layers"))  # noqa: B009  # the class is transformers', not ours to import
+        yield from (
+            (f"{index}.{part}", getattr(layer, f"{part}s")) for index, layer in layers for part in ("key", "value")
+        )
 
 
-def _legacy_cache(cache: Any) -> object:
-    return cache.to_legacy_cache()
+def _is_attention_cache(result: object) -> bool:
+    """Whether this is one of transformers' key/value caches, which are no containers to Python."""
+    layers = getattr(result, "layers", None)
+    return isinstance(layers, list) and all(hasattr(layer, "keys") and hasattr(layer, "values") for layer in layers)
 
 
 def tensors_in(tree: object) -> Iterator[torch.Tensor]:

@@ -165,12 +165,21 @@ class Tape:
                 found[rebuild.name] = Unit(call=call, rebuild=rebuild)
         return found
 
+    def _nodes(self) -> Iterator[Node]:
+        index = 0
+        for call in self.calls:
+            yield node_of(call, index=index)
+            index += 1
+            for rebuild in call.rebuilds:
+                yield node_of_rebuild(rebuild, call=call, index=index)
+                index += 1
+
     def graph(self, name: str) -> Graph:
         return Graph(
             name=name,
             inputs=self.inputs,
             outputs=self.outputs,
-            nodes=tuple(node_of(call) for call in self.calls),
+            nodes=tuple(self._nodes()),
             values={value.name: _value_of(value) for value in self.values.values()},
         )
 
@@ -199,7 +208,7 @@ def _value_of(value: Recorded) -> Value:
     return Value(name=value.name, kind=value.kind, dtype=dtype_name(value.dtype), shape=value.geometry.shape)
 
 
-def node_of(call: Call) -> Node:
+def node_of(call: Call, *, index: int) -> Node:
     """The call as a graph node: tensors as inputs, everything else as attributes under its schema name."""
     inputs: list[str] = []
     attributes: dict[str, object] = {}
@@ -209,15 +218,28 @@ def node_of(call: Call) -> Node:
             _sort_tensor_argument(argument.name, value, inputs, attributes)
         elif (given or argument.has_default) and value is not None:
             attributes[argument.name] = plain_attribute(value)
-    for rebuild in call.rebuilds:
-        inputs += [rebuild.old, *(name for name in rebuild.written if name not in call.outputs)]
     return Node(
-        index=call.index,
+        index=index,
         name=call.name,
         op_type=call.plan.op_type,
         inputs=tuple(inputs),
-        outputs=(*call.outputs, *(rebuild.name for rebuild in call.rebuilds)),
+        outputs=call.outputs,
         attributes=attributes,
+        module=None if call.module is None else call.module.path,
+        module_class=None if call.module is None else call.module.class_name,
+        torch_op=str(call.func),
+        source=call.source,
+    )
+
+
+def node_of_rebuild(rebuild: Rebuild, *, call: Call, index: int) -> Node:
+    """The change of a tensor through a view, as the operator that would make the changed tensor anew."""
+    return Node(
+        index=index,
+        name=rebuild.name,
+        op_type="aten.as_strided_scatter",
+        inputs=(rebuild.old, *dict.fromkeys(rebuild.written)),
+        outputs=(rebuild.name,),
         module=None if call.module is None else call.module.path,
         module_class=None if call.module is None else call.module.class_name,
         torch_op=str(call.func),
