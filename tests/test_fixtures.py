@@ -14,9 +14,12 @@ from onnx import TensorProto, helper
 
 from fixtures.effect import counts, moves_outputs, outputs, scaled
 from fixtures.export import export, exported
-from fixtures.faults import FAULTS
+from fixtures.faults import FAULTS, Planted
 from fixtures.nets import NETS
+from fixtures.sample import faults_of_net
 from fixtures.strip import strip
+from fixtures.trial import Outcome, Prepared, Trial, judged
+from tests.report_builders import CASES
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FILES = [(net, exporter) for net in NETS for exporter in NETS[net].exporters]
@@ -312,3 +315,37 @@ def test_a_fault_counts_from_ten_floors_on():
     assert counts(1e-5, floor=0.0)
     assert not counts(9e-6, floor=0.0)
     assert not counts(1e-4, floor=2e-5)
+
+
+def case_of(kind: str | None, nodes: tuple[int, ...]) -> Prepared:
+    model = chain(helper.make_node("Neg", ["x"], ["y"]))
+    planted = None if kind is None else Planted(model=model, kind=kind, nodes=nodes, description="made up")
+    trial = Trial(net="residual", exporter="dynamo", stripped=True, kind=kind)
+    return Prepared(trial=trial, model=model, feeds={}, planted=planted)
+
+
+def test_an_answer_is_judged_by_the_node_it_accuses():
+    located, parity = CASES["located"](), CASES["parity"]()
+    assert located.culprit is not None
+    guilty = located.culprit.index
+
+    assert judged(case_of("activation", (guilty,)), located) is Outcome.RIGHT
+    assert judged(case_of("float16_round_trip", (guilty - 1, guilty)), located) is Outcome.RIGHT
+    assert judged(case_of("activation", (guilty + 1,)), located) is Outcome.WRONG
+    assert judged(case_of("activation", (guilty,)), parity) is Outcome.SILENT
+    assert judged(case_of("skipped", ()), located) is Outcome.WRONG
+    assert judged(case_of(None, ()), parity) is Outcome.RIGHT
+    assert judged(case_of(None, ()), located) is Outcome.WRONG
+
+
+@pytest.mark.slow
+def test_a_sample_repeats_and_names_do_not_change_its_faults(export_folder: Path):
+    def drawn(*, stripped: bool) -> list[tuple[str | None, tuple[int, ...]]]:
+        cases = faults_of_net("mobile", folder=export_folder, seed=4, count=8, stripped=stripped)
+        return [(case.trial.kind, case.planted.nodes) for case in cases if case.planted is not None]
+
+    named = drawn(stripped=False)
+
+    assert len(dict(named)) == 8
+    assert drawn(stripped=True) == named
+    assert drawn(stripped=False) == named
