@@ -1,5 +1,7 @@
 """Find out why an ONNX model does not agree with the PyTorch model it came from."""
 
-__all__ = ["__version__"]
+from bisect_onnx.pipeline.api import locate
+
+__all__ = ["__version__", "locate"]
 
 __version__ = "0.1.0"

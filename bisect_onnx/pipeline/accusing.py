@@ -1,19 +1,86 @@
 """From an accused segment to a culprit of the report: node, errors, certificate, impact."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, ErrorStats, compare_arrays
 from bisect_onnx.core.graph import Node
 from bisect_onnx.core.report import Certificate, Culprit, CulpritError
 from bisect_onnx.pipeline.judge import scaled_gap
-from bisect_onnx.pipeline.narrow import Narrowed
+from bisect_onnx.pipeline.narrow import Narrowed, narrow
 from bisect_onnx.pipeline.region import Judged, Region
+from bisect_onnx.pipeline.settle import Settled
 
-__all__ = ["accuse", "origin", "ranked"]
+__all__ = ["accuse_all", "origin"]
+
+
+def accuse_all(
+    region: Region, settled: Settled, *, parameter_of: Mapping[str, str], truth: Mapping[str, Array]
+) -> tuple[tuple[Culprit, ...], dict[int, Narrowed]]:
+    """All culprits of a settled region, the first one first, and how each was narrowed, by node index.
+
+    Args:
+        region: The whole candidate.
+        settled: Its pairs and judgements.
+        parameter_of: Reference parameter by candidate initializer.
+        truth: The reference's outputs by candidate output name.
+    """
+    cleared = frozenset(
+        node.index for item in settled.judged.values() if not item.mismatch for node in item.segment.nodes
+    )
+    explained = {gap.reader for gap in settled.missing}
+    culprits: list[Culprit] = []
+    narrowed: dict[int, Narrowed] = {}
+    for accused in settled.accused:
+        if accused.pair.candidate in explained:
+            continue
+        item, pairs, computed = _to_the_end(accused, region=region, settled=settled)
+        found = narrow(item, region=region, pairs=pairs, parameter_of=parameter_of, cleared=cleared)
+        narrowed.setdefault(found.node.index, found)
+        culprits.append(accuse(item, found, region=region, pairs=pairs, computed=computed, truth=truth))
+    return _ranked(culprits), narrowed
+
+
+def _to_the_end(
+    item: Judged, *, region: Region, settled: Settled
+) -> tuple[Judged, Mapping[str, Pair], Array]:
+    """The segment, lengthened by operators that only passed the reference's value on.
+
+    Feeding the reference's value to an Add of zero gives the reference's value, so both the Add and what
+    is above it end in the same pair; the error may be in either, and the segment has to hold both.
+    """
+    pairs, computed = dict(settled.pairs), settled.forced[item.pair.candidate]
+    while (following := _passing_on(item, region=region, pairs=pairs, settled=settled)) is not None:
+        del pairs[item.pair.candidate]
+        fed = [pairs[name] for name in region.segment(following.pair.candidate, pairs).inputs if name in region.plain]
+        again = region.run(fed, [following.pair.candidate])[following.pair.candidate]
+        longer = region.judged(following.pair, pairs, again)
+        if not longer.mismatch:
+            break
+        item, computed = longer, again
+    return item, pairs, computed
+
+
+def _passing_on(
+    item: Judged, *, region: Region, pairs: Mapping[str, Pair], settled: Settled
+) -> Judged | None:
+    """The one segment that reads the accused value, if it gives the same reference value and could compute."""
+    readers = [
+        other
+        for name, other in settled.judged.items()
+        if name in pairs and item.pair.candidate in region.segment(name, pairs).inputs
+    ]
+    if len(readers) != 1 or readers[0].mismatch or item.pair.candidate in region.graph.outputs:
+        return None
+    group_of = region.index.group_of
+    same = group_of[readers[0].pair.reference] == group_of[item.pair.reference]
+    computes = any(node.op_type not in MOVEMENT | PASS_THROUGH for node in readers[0].segment.nodes)
+    return readers[0] if same and computes else None
 
 
 def accuse(
@@ -86,8 +153,6 @@ def _stats(item: Judged, *, region: Region, computed: Array) -> ErrorStats | Non
 
 
 def _inherited(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> ErrorStats | None:
-    import dataclasses
-
     worst: ErrorStats | None = None
     for name in item.segment.inputs:
         observed = region.plain.get(name, region.prober.feeds.get(name))
@@ -112,7 +177,11 @@ def _certificate(item: Judged, *, region: Region, pairs: Mapping[str, Pair], com
         return Certificate(inputs_match=fed, output_differs=item.mismatch, replay_reproduces=None)
     close = scaled_gap(computed, again) <= max(item.judgement.threshold, 0.5 * item.judgement.scaled)
     differs = region.judged(item.pair, pairs, again).mismatch
-    return Certificate(inputs_match=fed, output_differs=item.mismatch, replay_reproduces=bool(differs and close) or _both_broken(computed, again))
+    return Certificate(
+        inputs_match=fed,
+        output_differs=item.mismatch,
+        replay_reproduces=bool(differs and close) or _both_broken(computed, again),
+    )
 
 
 def _both_broken(first: Array, second: Array) -> bool:
@@ -151,7 +220,7 @@ def _rmse(reference: Array, computed: Array) -> float:
     return error.rmse if error.rmse is not None else float(error.mismatched or 0)
 
 
-def ranked(culprits: Sequence[Culprit]) -> tuple[Culprit, ...]:
+def _ranked(culprits: Sequence[Culprit]) -> tuple[Culprit, ...]:
     """Those at ten times their threshold or more in topological order, then the rest by that ratio."""
 
     def ratio(culprit: Culprit) -> float:

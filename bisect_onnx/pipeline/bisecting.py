@@ -93,7 +93,9 @@ class _Bisecting:
     def _gap(self, pair: Pair, observed: Array) -> float:
         reference = self.region.prober.reference(pair.reference)
         return scaled_gap(
-            reference.reshape(observed.shape) if reference.size == observed.size else reference, observed, masks_alike=True
+            reference.reshape(observed.shape) if reference.size == observed.size else reference,
+            observed,
+            masks_alike=True,
         )
 
     def _verdict(self, pair: Pair, observed: Array) -> Verdict:
@@ -120,7 +122,11 @@ class _Bisecting:
             return False
         for part in self._settle(item):
             self.judged[part.pair.candidate] = part
-            if part.mismatch and self.region.plain[part.pair.candidate].size == self.region.prober.reference(part.pair.reference).size:
+            if (
+                part.mismatch
+                and self.region.plain[part.pair.candidate].size
+                == self.region.prober.reference(part.pair.reference).size
+            ):
                 self.mended[part.pair.candidate] = self.region.partner(part.pair)
         return not self.gaps
 
@@ -134,7 +140,9 @@ class _Bisecting:
         number = {name: place for place, name in enumerate(names)}
         sources = [sorted(number[source] for source in above[name] if source in number) for name in names]
         masking = {
-            place for name, place in number.items() if (node := graph.producer(name)) is not None and node.op_type in MASKING
+            place
+            for name, place in number.items()
+            if (node := graph.producer(name)) is not None and node.op_type in MASKING
         }
 
         def judge(value: int) -> Verdict:
@@ -175,7 +183,6 @@ class _Bisecting:
             outputs={item.pair.candidate: item.pair},
             parameter_of=self.parameter_of,
             narrow=False,
-            on_progress=lambda round_number: None,
         ).settle()
         self.pairs |= settled.pairs
         self.gaps += settled.missing

@@ -99,7 +99,13 @@ def _verdict(error: ErrorStats, threshold: float) -> Verdict:
 
 def _bare(pair: OutputPair, verdict: Verdict, reason: str) -> OutputRow:
     return OutputRow(
-        name=pair.candidate, reference=pair.reference, verdict=verdict, reason=reason, error=None, noise=None, threshold=None
+        name=pair.candidate,
+        reference=pair.reference,
+        verdict=verdict,
+        reason=reason,
+        error=None,
+        noise=None,
+        threshold=None,
     )
 
 
@@ -110,6 +116,8 @@ def _largest_excess(reference: Array, candidate: Array, rtol: float) -> float:
     wide = np.complex128 if reference.dtype.kind == "c" else np.float64
     ref, cand = reference.astype(wide), candidate.astype(wide)
     with np.errstate(all="ignore"):
-        usable = np.isfinite(ref) & np.isfinite(cand) & ~((np.abs(ref) >= MASK_CONSTANT) & (np.abs(cand) >= MASK_CONSTANT))
+        usable = (
+            np.isfinite(ref) & np.isfinite(cand) & ~((np.abs(ref) >= MASK_CONSTANT) & (np.abs(cand) >= MASK_CONSTANT))
+        )
         excess = np.abs(cand - ref) - rtol * np.abs(ref)
         return float(np.max(excess[usable], initial=-np.inf))

@@ -5,7 +5,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bisect_onnx.core.compare import MASK_CONSTANT, Array, ErrorStats, Verdict, compare_arrays, dtype_tiny, root_mean_square
+from bisect_onnx.core.compare import (
+    MASK_CONSTANT,
+    Array,
+    ErrorStats,
+    Verdict,
+    compare_arrays,
+    dtype_tiny,
+    root_mean_square,
+)
 from bisect_onnx.core.reductions import terms_per_element
 from bisect_onnx.core.segments import Segment
 from bisect_onnx.core.tolerance import FACTOR, arithmetic_floor, unit_roundoff
@@ -69,7 +77,9 @@ def exact_floor(capture: Capture, name: str, given: Sequence[str] | None) -> flo
 def _largest(exact: Array, other: Array) -> float:
     """Largest difference over the elements that are numbers on both sides, masks left out."""
     with np.errstate(all="ignore"):
-        usable = np.isfinite(exact) & np.isfinite(other) & (np.abs(exact) < MASK_CONSTANT) & (np.abs(other) < MASK_CONSTANT)
+        usable = (
+            np.isfinite(exact) & np.isfinite(other) & (np.abs(exact) < MASK_CONSTANT) & (np.abs(other) < MASK_CONSTANT)
+        )
         return float(np.max(np.abs(exact - other)[usable], initial=0.0))
 
 
@@ -86,7 +96,9 @@ class Judge:
         self._shape_of = shape_of
         self._measured: dict[tuple[str, tuple[str, ...]], float] = {}
 
-    def segment(self, segment: Segment, *, given: Sequence[str], name: str, reference: Array, computed: Array) -> Judgement:
+    def segment(
+        self, segment: Segment, *, given: Sequence[str], name: str, reference: Array, computed: Array
+    ) -> Judgement:
         """Compare a segment's result on the reference's inputs with the reference.
 
         Args:

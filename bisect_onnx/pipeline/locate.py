@@ -25,11 +25,11 @@ from bisect_onnx.core.report import (
 )
 from bisect_onnx.core.tolerance import Tolerance
 from bisect_onnx.pipeline import preflight
-from bisect_onnx.pipeline.accusing import accuse, origin, ranked
+from bisect_onnx.pipeline.accusing import accuse_all, origin
 from bisect_onnx.pipeline.bisecting import bisect_region
 from bisect_onnx.pipeline.confirming import OutputPair, pair_outputs, settle_outputs, with_floors
 from bisect_onnx.pipeline.judge import exact_floor
-from bisect_onnx.pipeline.narrow import Narrowed, narrow
+from bisect_onnx.pipeline.narrow import Narrowed
 from bisect_onnx.pipeline.prober import Prober
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.request import LocateRequest
@@ -155,7 +155,11 @@ class _Locating:
     def _captured_outputs(self, capture: Capture) -> dict[str, str]:
         """The captured value behind each candidate output."""
         by_name = dict(zip(self.sides.reference.output_names, capture.graph.outputs, strict=False))
-        return {p.candidate: by_name[p.reference] for p in self.output_pairs if p.reference is not None and p.reference in by_name}
+        return {
+            p.candidate: by_name[p.reference]
+            for p in self.output_pairs
+            if p.reference is not None and p.reference in by_name
+        }
 
     def _search(self) -> Report:
         with self.run.stage("capture", "Recording every call of the reference"):
@@ -174,7 +178,7 @@ class _Locating:
             parameter_of = self._parameter_names()
             settled, steps = self._settle(region, parameter_of)
         with self.run.stage("certify", "Narrowing to the node and proving it"):
-            culprits, narrowed = self._accuse(region, settled, parameter_of)
+            culprits, narrowed = accuse_all(region, settled, parameter_of=parameter_of, truth=self.truth)
         return self._assemble(region, settled, culprits, narrowed, steps)
 
     def _settle(self, region: Region, parameter_of: Mapping[str, str]) -> tuple[Settled, tuple[Step, ...] | None]:
@@ -183,7 +187,10 @@ class _Locating:
         if self.request.strategy == Strategy.BISECT.value:
             failing = {row.name for row in self.outputs if row.verdict is Verdict.MISMATCH}
             bisected = bisect_region(
-                region, outputs={n: p for n, p in outputs.items() if n in failing}, parameter_of=parameter_of, on_probe=self._probed
+                region,
+                outputs={n: p for n, p in outputs.items() if n in failing},
+                parameter_of=parameter_of,
+                on_probe=self._probed,
             )
             if bisected.settled.accused or bisected.settled.missing:
                 return bisected.settled, bisected.steps
@@ -200,7 +207,6 @@ class _Locating:
             outputs=self._output_pairs(region),
             parameter_of=parameter_of,
             narrow=False,
-            on_progress=lambda round_number: None,
         ).settle()
 
     def _probed(self, probe: str, verdict: Verdict, suspects: int) -> None:
@@ -260,25 +266,6 @@ class _Locating:
             if match is not None:
                 found[name] = match.parameter
         return found
-
-    def _accuse(
-        self, region: Region, settled: Settled, parameter_of: Mapping[str, str]
-    ) -> tuple[tuple[Culprit, ...], dict[int, Narrowed]]:
-        explained = {gap.reader for gap in settled.missing}
-        culprits: list[Culprit] = []
-        narrowed: dict[int, Narrowed] = {}
-        for item in settled.accused:
-            if item.pair.candidate in explained:
-                continue
-            found = narrow(item, region=region, pairs=settled.pairs, parameter_of=parameter_of, on_progress=lambda n: None)
-            narrowed.setdefault(found.node.index, found)
-            culprits.append(
-                accuse(
-                    item, found, region=region, pairs=settled.pairs,
-                    computed=settled.forced[item.pair.candidate], truth=self.truth,
-                )
-            )  # fmt: skip
-        return ranked(culprits), narrowed
 
     def _assemble(
         self,

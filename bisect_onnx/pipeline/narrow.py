@@ -6,7 +6,7 @@ parameter of the module put in the place of an initializer, the order of the ele
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -51,16 +51,18 @@ def narrow(
     region: Region,
     pairs: Mapping[str, Pair],
     parameter_of: Mapping[str, str],
-    on_progress: Callable[[int], None],
+    cleared: frozenset[int],
 ) -> Narrowed:
-    """Find the node that makes ``item`` wrong."""
-    finest, inner_region, inner_pairs = _opened(item, region=region, pairs=pairs, parameter_of=parameter_of, on_progress=on_progress)
+    """Find the node that makes ``item`` wrong; ``cleared`` are nodes that another segment, a right one, holds too."""
+    finest, inner_region, inner_pairs = _opened(item, region=region, pairs=pairs, parameter_of=parameter_of)
     nodes = finest.segment.nodes
     weight = _weight_proof(finest, region=inner_region, pairs=inner_pairs)
     if weight is not None:
         node = next(node for node in nodes if weight.initializer in node.inputs)
         return Narrowed(node=node, suspects=(node,), reference_name=item.pair.reference, weight=weight)
-    suspects = _suspects(finest, region=inner_region, pairs=inner_pairs, parameter_of=parameter_of, whole=region.graph)
+    suspects = _suspects(
+        finest, region=inner_region, pairs=inner_pairs, parameter_of=parameter_of, cleared=cleared, whole=region.graph
+    )
     return Narrowed(node=suspects[0], suspects=tuple(suspects), reference_name=item.pair.reference, weight=None)
 
 
@@ -70,7 +72,6 @@ def _opened(
     region: Region,
     pairs: Mapping[str, Pair],
     parameter_of: Mapping[str, str],
-    on_progress: Callable[[int], None],
 ) -> tuple[Judged, Region, Mapping[str, Pair]]:
     """The smallest part of the segment that is wrong against the opened-up reference."""
     if len(item.segment.nodes) == 1:
@@ -83,7 +84,9 @@ def _opened(
         return item, region, pairs
     prober = Prober(region.prober.candidate, opened, region.prober.feeds)
     values = {
-        name: region.partner(pair) if name in region.plain else region.prober.feeds.get(name, region.entry_values.get(name))
+        name: region.partner(pair)
+        if name in region.plain
+        else region.prober.feeds.get(name, region.entry_values.get(name))
         for name, pair in entry.items()
     }
     inner = Region(
@@ -94,7 +97,10 @@ def _opened(
         entry_values={name: array for name, array in values.items() if array is not None},
     )
     settled = Settling(
-        inner, outputs={item.pair.candidate: item.pair}, parameter_of=parameter_of, narrow=False, on_progress=on_progress
+        inner,
+        outputs={item.pair.candidate: item.pair},
+        parameter_of=parameter_of,
+        narrow=False,
     ).settle()
     if not settled.accused:
         return item, region, pairs
@@ -170,7 +176,13 @@ def _distance(ours: Array, theirs: Array) -> float:
 
 
 def _suspects(
-    item: Judged, *, region: Region, pairs: Mapping[str, Pair], parameter_of: Mapping[str, str], whole: Graph
+    item: Judged,
+    *,
+    region: Region,
+    pairs: Mapping[str, Pair],
+    parameter_of: Mapping[str, str],
+    cleared: frozenset[int],
+    whole: Graph,
 ) -> list[Node]:
     """The segment's nodes, likeliest first."""
     nodes = list(item.segment.nodes)
@@ -179,9 +191,10 @@ def _suspects(
     moved = _only_rearranged(item, region=region, pairs=pairs)
     differs = _unlike_siblings(nodes, whole)
 
-    def suspicion(place: int, node: Node) -> tuple[bool, bool, bool, bool, int]:
+    def suspicion(place: int, node: Node) -> tuple[bool, bool, bool, bool, bool, int]:
         movement = node.op_type in MOVEMENT
         return (
+            node.index in cleared,
             movement != moved,
             not _narrows(node, region),
             node.index not in differs,
@@ -209,9 +222,7 @@ def _narrows(node: Node, region: Region) -> bool:
     """Whether the node rounds to a coarser type: the lossy half of a round trip."""
     if node.op_type != "Cast":
         return False
-    before, after = (
-        _dtype(region, name) for name in (node.inputs[0], node.outputs[0])
-    )
+    before, after = (_dtype(region, name) for name in (node.inputs[0], node.outputs[0]))
     return FLOAT_BITS.get(after, 0) < FLOAT_BITS.get(before, 0)
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -11,16 +11,13 @@ from bisect_onnx.core.finding import Confidence, Counterfactual, Finding
 from bisect_onnx.core.report import OutputRow
 from bisect_onnx.pipeline.sides import Sides
 
-if TYPE_CHECKING:
-    from torch.nn import Module
-
 __all__ = ["evaluation_mode", "left_in_training", "training_modules", "unsteady_side"]
 
 # Submodules named in a message before it says how many more there are.
 MOST_NAMED = 5
 
 
-def training_modules(module: "Module | None") -> tuple[str, ...]:
+def training_modules(module: Any) -> tuple[str, ...]:
     """Paths of the submodules in training mode; empty without a module."""
     if module is None:
         return ()
@@ -30,7 +27,7 @@ def training_modules(module: "Module | None") -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def evaluation_mode(module: "Module | None") -> Iterator[None]:
+def evaluation_mode(module: Any) -> Iterator[None]:
     """Evaluation mode for the block; every flag as it was afterwards."""
     if module is None:
         yield

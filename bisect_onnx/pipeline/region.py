@@ -54,16 +54,14 @@ class Region:
         self.judge = Judge(prober.capture, self._shape_of)
 
     def _shape_of(self, name: str) -> tuple[int, ...] | None:
-        if name in self.plain:
-            return self.plain[name].shape
-        if name in self.entry_values:
-            return self.entry_values[name].shape
-        if name in self.prober.feeds:
-            return self.prober.feeds[name].shape
+        array = self.plain.get(name)
+        if array is None:
+            array = self.entry_values.get(name, self.prober.feeds.get(name, self.prober.candidate.parameters.get(name)))
+        if array is not None:
+            return tuple(array.shape)
         known = self.graph.values.get(name)
         if known is None or known.shape is None or None in known.shape:
-            parameter = self.prober.candidate.parameters.get(name)
-            return None if parameter is None else parameter.shape
+            return None
         return tuple(size for size in known.shape if size is not None)
 
     def partner(self, pair: Pair) -> Array:

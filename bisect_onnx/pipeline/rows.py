@@ -49,7 +49,16 @@ def node_rows(
     }
     inside = {node.index for item in judged.values() for node in item.segment.nodes}
     return tuple(
-        _row(node, region, pairs=pairs, judged=judged, accumulated=accumulated, inside=inside, shapes_only=shapes_only, impact=impacts.get(node.index))
+        _row(
+            node,
+            region,
+            pairs=pairs,
+            judged=judged,
+            accumulated=accumulated,
+            inside=inside,
+            shapes_only=shapes_only,
+            impact=impacts.get(node.index),
+        )
         for node in region.graph.nodes
     )
 
@@ -111,7 +120,9 @@ def _silence(node: Node, region: Region, *, inside: set[int], shapes_only: froze
     return ReasonCode.UNPAIRED, "no value of the reference was found for it"
 
 
-def alignment_summary(graph: Graph, region: Region, pairs: Mapping[str, Pair], rows: tuple[NodeRow, ...]) -> AlignmentSummary:
+def alignment_summary(
+    graph: Graph, region: Region, pairs: Mapping[str, Pair], rows: tuple[NodeRow, ...]
+) -> AlignmentSummary:
     """Coverage and reasons; ``rows`` are those of `node_rows`."""
     reasons = {row.index: row.reason or "another output of its node is paired" for row in rows}
     values = [name for node in graph.nodes for name in node.real_outputs()]

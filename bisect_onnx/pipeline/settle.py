@@ -9,7 +9,7 @@ pair that makes its own segment and all that follows wrong is taken back.
 import dataclasses
 import enum
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from bisect_onnx.align.by_structure import Hypothesis, hypotheses, same_family
 from bisect_onnx.align.distance import NEAR
@@ -76,13 +76,11 @@ class Settling:
         outputs: Mapping[str, Pair],
         parameter_of: Mapping[str, str],
         narrow: bool,
-        on_progress: Callable[[int], None],
     ) -> None:
         self.region = region
         self.outputs = outputs
         self.parameter_of = parameter_of
         self.narrow = narrow
-        self._on_progress = on_progress
         self._barred: set[tuple[str, int]] = set()
         self._exhausted: set[tuple[str, tuple[str, ...]]] = set()
         self._confirmed: set[str] = set()
@@ -92,13 +90,22 @@ class Settling:
     def settle(self) -> Settled:
         region = self.region
         pairs = self._walk(region.plain, dict(region.entry), nearest=NEAR)
-        pairs = self._ordered(pairs | self.outputs)
+        pairs = self._ordered({**pairs, **self.outputs})
         for round_number in range(MOST_ROUNDS):
-            self._on_progress(round_number)
             forced = region.run(self._cuts(pairs))
             judged = {name: self._judged(pair, pairs, forced[name]) for name, pair in pairs.items() if name in forced}
             improved = self._improve(pairs, judged, forced)
-            logger.debug("round %d: %d pairs, %d mismatch, then %s", round_number, len(pairs), sum(i.mismatch for i in judged.values()), {n: (pairs.get(n), improved.get(n)) for n in {*pairs, *(improved or {})} if improved is not None and pairs.get(n) != improved.get(n)})
+            logger.debug(
+                "round %d: %d pairs, %d mismatch, then %s",
+                round_number,
+                len(pairs),
+                sum(i.mismatch for i in judged.values()),
+                {
+                    n: (pairs.get(n), improved.get(n))
+                    for n in {*pairs, *(improved or {})}
+                    if improved is not None and pairs.get(n) != improved.get(n)
+                },
+            )
             if improved is None:
                 break
             pairs = self._ordered(improved)
@@ -189,7 +196,7 @@ class Settling:
     def _borne_out(self, judged: Mapping[str, Judged]) -> set[str]:
         """Values that something below speaks for: a segment that agrees and reads a parameter, or ends an output."""
         found: set[str] = set()
-        for name, item in reversed(judged.items()):
+        for name, item in reversed(list(judged.items())):
             if not item.mismatch and (name in found or self._anchored(name) or self._reads_parameter(item.segment)):
                 found.update(item.segment.inputs)
         return found
@@ -367,9 +374,7 @@ class Settling:
                 return None
         return None
 
-    def _right_with_input(
-        self, item: Judged, value: str, group: int, pairs: dict[str, Pair]
-    ) -> dict[str, Pair] | None:
+    def _right_with_input(self, item: Judged, value: str, group: int, pairs: dict[str, Pair]) -> dict[str, Pair] | None:
         """The pairs with ``value`` standing for ``group``, if that makes the segment right."""
         index = self.region.index
         like = self.region.plain[value]

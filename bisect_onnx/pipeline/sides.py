@@ -2,15 +2,12 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from bisect_onnx.pipeline.inputs import Feeds, resolve_feeds
 from bisect_onnx.pipeline.opening import open_reference
 from bisect_onnx.pipeline.request import LocateRequest
 from bisect_onnx.runtimes.base import Candidate, Reference
-
-if TYPE_CHECKING:
-    from torch.nn import Module
 
 __all__ = ["Sides", "open_sides"]
 
@@ -21,7 +18,7 @@ class Sides:
 
     reference: Reference
     candidate: Candidate
-    module: "Module | None"  # None when the reference is no module of this process
+    module: Any  # an nn.Module; None when the reference is no module of this process
     feeds: Feeds
     shapes_only: frozenset[str]  # candidate values that are shape arithmetic
     max_bytes: int  # for the reference's kept values

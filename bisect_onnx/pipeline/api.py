@@ -1,0 +1,90 @@
+"""The Python face of the use cases. Imports are inside the functions: `import bisect_onnx` stays cheap."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bisect_onnx.core.events import Listener
+    from bisect_onnx.core.report import Report
+
+__all__ = ["locate"]
+
+
+def locate(
+    model: object,
+    candidate: str | Path,
+    inputs: object = None,
+    *,
+    weights: str | Path | None = None,
+    unsafe_load: bool = False,
+    seed: int = 0,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    providers: Sequence[str] = ("CPUExecutionProvider",),
+    level: int = 99,
+    session_options: Mapping[str, str] | None = None,
+    custom_ops: Sequence[str | Path] = (),
+    strategy: str = "auto",
+    atol: float | None = None,
+    rtol: float | None = None,
+    metric: str | None = None,
+    threshold: float | None = None,
+    max_memory: int | None = None,
+    on_event: "Listener | None" = None,
+) -> "Report":
+    """Find the node of an ONNX file that introduces its difference from a reference.
+
+    The caller's module (mode, hooks, buffers, gradients), random state and arrays are as before when this
+    returns or raises.
+
+    Args:
+        model: An nn.Module, an exported program or another model in memory; or text as ``--reference`` takes.
+        candidate: The ONNX file.
+        inputs: A mapping by input name, a tuple in call order, one tensor or array, or a path as
+            ``--inputs`` takes. None draws seeded random ones.
+        weights: Checkpoint for the reference; the caller's own module is copied first.
+        unsafe_load: Let the checkpoint unpickle more than tensors, which can run code from it.
+        seed: Of random inputs.
+        shapes: Sizes of random inputs, by input name.
+        providers: Execution providers, full or short names.
+        level: Optimisation level of ONNX Runtime: 0, 1, 2, 3, or 99 for all.
+        session_options: Session options and configuration entries, as text.
+        custom_ops: Operator libraries to register.
+        strategy: "auto", "scan" or "bisect".
+        atol: Largest absolute difference of an output element, beside ``rtol``.
+        rtol: Largest difference relative to the reference element.
+        metric: A figure of the errors (``cosine``, ``snr_db``, ``max_abs``, ...) judged by ``threshold``.
+        threshold: Limit for ``metric``: a lower one for ``cosine`` and ``snr_db``, an upper one otherwise.
+        max_memory: Bytes for the reference's kept values; None: half of what the machine has free.
+        on_event: Called with each event of `bisect_onnx.core.events`.
+
+    Returns:
+        The report; ``report.to_dict()`` is the JSON contract.
+
+    Raises:
+        BisectOnnxError: See `bisect_onnx.errors`.
+    """
+    from bisect_onnx.core.events import ignore
+    from bisect_onnx.pipeline import locate as use_case
+    from bisect_onnx.pipeline.request import LocateRequest
+
+    request = LocateRequest(
+        candidate=Path(candidate),
+        reference=model,
+        inputs=inputs,
+        weights=None if weights is None else Path(weights),
+        unsafe_load=unsafe_load,
+        seed=seed,
+        shapes={name: tuple(dims) for name, dims in (shapes or {}).items()},
+        providers=tuple(providers),
+        level=level,
+        session_options=dict(session_options or {}),
+        custom_ops=tuple(Path(library) for library in custom_ops),
+        strategy=strategy,
+        atol=atol,
+        rtol=rtol,
+        metric=metric,
+        threshold=threshold,
+        max_memory=max_memory,
+    )
+    return use_case.locate(request, on_event=ignore if on_event is None else on_event)
