@@ -5,7 +5,7 @@ keeps to the graph, though. A value is only paired with a reference value that d
 of everything it is computed from, so an earlier or a foreign value that happens to look alike is not taken.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from bisect_onnx.align.distance import NEAR
 from bisect_onnx.align.operators import same_operator
@@ -51,20 +51,23 @@ def pair_by_value(
     above: dict[str, frozenset[int]] = {
         name: frozenset({index.group_of[pair.reference]}) for name, pair in pairs.items()
     }
+    taken = {index.group_of[pair.reference] for pair in fixed.values()}
     for node in graph.nodes:
         ancestors = frozenset[int]().union(*(above[name] for name in reads(node) if name in above))
         for name in node.real_outputs():
-            above[name] = ancestors
             if graph.kind(name) is not ValueKind.ACTIVATION:
-                continue
+                continue  # a shape of something is not computed from its numbers
+            above[name] = ancestors
             pair = fixed.get(name)
             if pair is None and name in observed:
                 found = acceptable(index, observed[name], ancestors=ancestors, narrow=narrow)
                 found = [m for m in found if m.distance <= nearest and (name, m.group) not in barred]
-                pair = choose(index, found, node=node, name=name, shape=observed[name].shape, ancestors=ancestors)
+                shape = observed[name].shape
+                pair = choose(index, found, node=node, name=name, shape=shape, ancestors=ancestors, taken=taken)
             if pair is not None:
                 pairs[name] = pair
                 above[name] = frozenset({index.group_of[pair.reference]})
+                taken |= above[name]
     return pairs
 
 
@@ -77,7 +80,7 @@ def acceptable(
         for match in index.resembling(observed)
         if index.descends(match.group, ancestors)
         and comparable(observed, index.fingerprint(match.group), exact=match.distance == 0, narrow=narrow)
-        and informative(index, match, observed, ancestors)
+        and informative(index, match, observed=observed, ancestors=ancestors)
     ]
 
 
@@ -91,7 +94,7 @@ def comparable(observed: Fingerprint, reference: Fingerprint, *, exact: bool, na
     return narrow or ours >= theirs
 
 
-def informative(index: ReferenceIndex, match: Match, observed: Fingerprint, ancestors: frozenset[int]) -> bool:
+def informative(index: ReferenceIndex, match: Match, *, observed: Fingerprint, ancestors: frozenset[int]) -> bool:
     """Whether the equality of two values says anything: all-zero tensors and masks equal each other everywhere.
 
     A value of few distinct elements is only taken when its reference has no equal among the values it
@@ -115,24 +118,29 @@ def choose(
     name: str,
     shape: tuple[int, ...],
     ancestors: frozenset[int],
+    taken: Collection[int] = (),
 ) -> Pair | None:
-    """The best of several matches: nearest by value, then same module and operator, then the earliest."""
+    """The best of several matches: nearest by value, then same module and operator, then the earliest.
+
+    A class that stands for another candidate value already (``taken``) comes after its equals: call order
+    decides between them.
+    """
+    found = [match for match in found if _possible(index, match.group, node=node, name=name, ancestors=ancestors)]
     if not found:
         return None
     best = found[0].distance
     rivals = [match for match in found if match.distance <= max(3 * best, INDISTINCT)]
 
-    def rank(match: Match) -> tuple[bool, int, bool, int]:
+    def rank(match: Match) -> tuple[bool, int, bool, bool, int]:
         members = index.members[match.group]
-        producers = [index.graph.producer(member) for member in members]
-        same_module = any(
-            producer is not None and node.module is not None and producer.module == node.module
-            for producer in producers
-        )
-        same_kind = any(producer is not None and same_operator(node.op_type, producer.op_type) for producer in producers)
+        producers = [producer for member in members if (producer := index.graph.producer(member)) is not None]
+        same_module = node.module is not None and any(producer.module == node.module for producer in producers)
         passes_through = match.group in ancestors
+        # What computes is expected to make something new, even where that changes the last bits only.
+        kind = 1 if passes_through else 0 if _same_kind(index, match.group, node=node) else 2
         fits = any(index.fingerprints[member].shape == shape for member in members)
-        return (not same_module, 0 if same_kind else 1 if passes_through else 2, not fits, match.group)
+        used = match.group in taken and not passes_through
+        return (not same_module, kind, not fits, used, match.group)
 
     group = min(rivals, key=rank).group
     reference = index.member(group, shape=shape, module=node.module)
@@ -143,3 +151,24 @@ def choose(
         basis=Basis.VALUE,
         transform="identity" if same_shape else "reshape",
     )
+
+
+def _same_kind(index: ReferenceIndex, group: int, *, node: Node) -> bool:
+    origins = (index.graph.producer(member) for member in index.members[group])
+    return any(origin is not None and same_operator(node.op_type, origin.op_type) for origin in origins)
+
+
+def _possible(index: ReferenceIndex, group: int, *, node: Node, name: str, ancestors: frozenset[int]) -> bool:
+    """Whether ``name``, an output of ``node``, may stand for a class of equal numbers.
+
+    Two equalities prove nothing: a tensor of one number only (all zero: a fault makes those too) needs an
+    operator of the same kind, and the halves of a split must not stand for each other.
+    """
+    if index.fingerprint(group).distinct <= 1 and index.fingerprint(group).size > 1:
+        return group in ancestors or _same_kind(index, group, node=node)
+    slots = set()
+    for member in index.members[group]:
+        origin = index.graph.producer(member)
+        if origin is not None and len(origin.real_outputs()) > 1 and same_operator(node.op_type, origin.op_type):
+            slots.add(origin.outputs.index(member))
+    return len(node.real_outputs()) < 2 or not slots or node.outputs.index(name) in slots
