@@ -54,9 +54,11 @@ def narrow(
     cleared: frozenset[int],
 ) -> Narrowed:
     """Find the node that makes ``item`` wrong; ``cleared`` are nodes that another segment, a right one, holds too."""
-    finest, inner_region, inner_pairs = _opened(item, region=region, pairs=pairs, parameter_of=parameter_of)
+    finest, inner_region, inner_pairs = _opened(
+        item, region=region, pairs=pairs, parameter_of=parameter_of, cleared=cleared
+    )
     nodes = finest.segment.nodes
-    weight = _weight_proof(finest, region=inner_region, pairs=inner_pairs)
+    weight = _weight_proof(finest, region=inner_region, pairs=inner_pairs, cleared=cleared)
     if weight is not None:
         node = next(node for node in nodes if weight.initializer in node.inputs)
         return Narrowed(node=node, suspects=(node,), reference_name=item.pair.reference, weight=weight)
@@ -72,6 +74,7 @@ def _opened(
     region: Region,
     pairs: Mapping[str, Pair],
     parameter_of: Mapping[str, str],
+    cleared: frozenset[int],
 ) -> tuple[Judged, Region, Mapping[str, Pair]]:
     """The smallest part of the segment that is wrong against the opened-up reference."""
     if len(item.segment.nodes) == 1:
@@ -102,17 +105,20 @@ def _opened(
         parameter_of=parameter_of,
         narrow=False,
     ).settle()
-    if not settled.accused:
-        return item, region, pairs
-    return settled.accused[0], inner, settled.pairs
+    parts = [part for part in settled.accused if any(node.index not in cleared for node in part.segment.nodes)]
+    return (parts[0], inner, settled.pairs) if parts else (item, region, pairs)
 
 
-def _weight_proof(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> WeightProof | None:
+def _weight_proof(
+    item: Judged, *, region: Region, pairs: Mapping[str, Pair], cleared: frozenset[int]
+) -> WeightProof | None:
     """Try the reference's parameters in the place of each initializer of the segment."""
     reference = region.prober.capture
     wanted = _parameters_between(item, region=region, pairs=pairs)
     candidate = region.prober.candidate
     for node in item.segment.nodes:
+        if node.index in cleared:
+            continue
         for name in node.real_inputs():
             array = candidate.parameters.get(name)
             if array is None or array.dtype.kind != "f" or array.size < 2:

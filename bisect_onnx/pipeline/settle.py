@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from bisect_onnx.align.by_structure import Hypothesis, hypotheses, same_family
 from bisect_onnx.align.distance import NEAR
+from bisect_onnx.align.operators import PASS_THROUGH
 from bisect_onnx.align.by_value import acceptable, choose, pair_by_value
 from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.compare import Array
@@ -365,8 +366,7 @@ class Settling:
                 if trial is None:
                     continue
                 ours = index.group_of[pairs[value].reference]
-                holders = [name for name, pair in pairs.items() if index.group_of[pair.reference] == ours]
-                if self._passes_through(value, ours, pairs) or len(holders) > 1:
+                if self._to_blame(value, ours, pairs):
                     self._confirmed.add(value)
                     self._barred.add((value, ours))
                     return trial
@@ -388,10 +388,19 @@ class Settling:
         got = self.region.run(cuts, [item.pair.candidate])
         return None if self._judge_output(item, trial, got[item.pair.candidate]) else trial
 
-    def _passes_through(self, value: str, group: int, pairs: Mapping[str, Pair]) -> bool:
-        """Whether the node above ``value`` left its input as it was."""
-        segment: Segment = self.region.segment(value, {name: pair for name, pair in pairs.items() if name != value})
-        return any(self.region.index.group_of[pairs[name].reference] == group for name in segment.inputs)
+    def _to_blame(self, value: str, group: int, pairs: Mapping[str, Pair]) -> bool:
+        """Whether the operator above ``value`` should have computed something else than it did.
+
+        Either it left its input as it was (a Cast or Reshape that the reference has as well, as a view in
+        that shape, did what it should), or it computes what another operator computes already.
+        """
+        index = self.region.index
+        segment = self.region.segment(value, {name: pair for name, pair in pairs.items() if name != value})
+        if any(index.group_of[pairs[name].reference] == group for name in segment.inputs):
+            shape = self.region.plain[value].shape
+            expected = any(index.fingerprints[member].shape == shape for member in index.members[group])
+            return not (expected and all(node.op_type in PASS_THROUGH - {"Identity"} for node in segment.nodes))
+        return sum(index.group_of[pair.reference] == group for pair in pairs.values()) > 1
 
 
 def subgraph(graph: Graph, segment: Segment) -> Graph:
