@@ -39,7 +39,9 @@ class Binding:
                 non-tensors are kept; None when each input is one argument.
             bind_order: Names of feeds in call order, for names that the signature does not have.
         """
-        self._parameters = _parameters(module)
+        everything = _parameters(module)
+        self._parameters = [p for p in everything if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        self._any_keyword = any(p.kind is p.VAR_KEYWORD for p in everything)
         self._example = example
         self._bind_order = None if bind_order is None else tuple(bind_order)
         self.names = self._names()
@@ -61,14 +63,18 @@ class Binding:
         tensors = {name: to_tensor(array, device=device) for name, array in feeds.items()}
         if self._example is not None:
             return *self._from_example(tensors), tensors
-        known = {p.name for p in self._parameters}
-        if self._bind_order is None and set(tensors) <= known:
+        if self._bind_order is None and self._takes_by_name(tensors):
             positional_only = [p.name for p in self._parameters if p.kind is p.POSITIONAL_ONLY and p.name in tensors]
             keywords = {name: tensor for name, tensor in tensors.items() if name not in positional_only}
             return [tensors[name] for name in positional_only], keywords, tensors
         order = self._bind_order or tuple(tensors)
         self._check(order, tensors)
         return [tensors[name] for name in order], {}, tensors
+
+    def _takes_by_name(self, tensors: Mapping[str, torch.Tensor]) -> bool:
+        """Whether each name is a parameter, or may be one because the forward takes any keyword."""
+        known = {p.name for p in self._parameters}
+        return set(tensors) <= known or (self._any_keyword and not known.isdisjoint(tensors))
 
     def _from_example(self, tensors: Mapping[str, torch.Tensor]) -> tuple[list[Any], dict[str, Any]]:
         self._check(self.names, tensors)
@@ -100,5 +106,4 @@ def _parameters(module: nn.Module) -> list[inspect.Parameter]:
             )
             for argument in schema.arguments[1:]
         ]
-    signature = inspect.signature(module.forward)
-    return [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return list(inspect.signature(module.forward).parameters.values())

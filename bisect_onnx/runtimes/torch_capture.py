@@ -41,8 +41,9 @@ class TorchCapture:
         self.modules: tuple[ModuleCall, ...] = tuple(tape.modules)
 
     def fetch(self, names: Sequence[str]) -> dict[str, Array]:
-        """See `Capture.fetch`."""
-        return {name: to_numpy(tensor) for name, tensor in self.tensors(names).items()}
+        """See `Capture.fetch`. A value that is no plain array (sparse, nested) is absent."""
+        plain = [name for name in names if name not in self._tape.values or self._tape.values[name].plain]
+        return {name: to_numpy(tensor) for name, tensor in self.tensors(plain).items()}
 
     def tensors(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
         """The recorded values themselves, not to be written to."""

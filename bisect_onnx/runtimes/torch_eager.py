@@ -12,9 +12,9 @@ from bisect_onnx.errors import ReferenceFailedError, UninitializedModuleError
 from bisect_onnx.runtimes.torch_arrays import Array, holds_array, to_numpy, view_as_numpy
 from bisect_onnx.runtimes.torch_binding import ArgumentBinding, Binding
 from bisect_onnx.runtimes.torch_capture import TorchCapture
-from bisect_onnx.runtimes.torch_guard import ModuleSnapshot, RandomState, untouched
+from bisect_onnx.runtimes.torch_guard import RandomState, untouched
 from bisect_onnx.runtimes.torch_modules import ModuleTracker, Tracker
-from bisect_onnx.runtimes.torch_recorder import Recorder
+from bisect_onnx.runtimes.torch_recorder import Recorder, WriteWatcher
 from bisect_onnx.runtimes.torch_structure import name_outputs, tensors_in
 from bisect_onnx.runtimes.torch_switches import without_compilation, without_fused_kernels
 from bisect_onnx.runtimes.torch_tape import Tape
@@ -52,9 +52,7 @@ class EagerReference:
         self._named = _named_tensors(module)
         self._attribute_names: dict[int, str] | None = None
         self._constants: dict[str, torch.Tensor] = {}
-        # Whether a forward writes to parameters is learnt once; until then every run copies them first.
-        self._writes_parameters = True
-        self._checked_parameters = False
+        self._guard = _ParameterGuard(module)
 
     @property
     def parameters(self) -> Mapping[str, Array]:
@@ -68,13 +66,10 @@ class EagerReference:
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """See `Reference.run`."""
         args, kwargs, _ = self._binding.arguments(feeds, device=self._device())
-        with self._leaving_no_trace() as snapshot, torch.no_grad():
+        with self._guard.untouched_run(), torch.no_grad():
             with self._translating_failures():
                 outputs = name_outputs(self._module(*args, **kwargs))
             arrays = {name: to_numpy(tensor) for name, tensor in outputs.items()}
-            if not self._checked_parameters:
-                self._writes_parameters = snapshot.parameters_changed()
-                self._checked_parameters = True
         self.output_names = tuple(arrays)
         return arrays
 
@@ -98,7 +93,7 @@ class EagerReference:
         args, kwargs, inputs = self._binding.arguments(feeds, device=self._device())
         tracker = self._tracker()
         recorder = Recorder(vault=vault, place=tracker.place, name_constant=self._name_constant)
-        with self._leaving_no_trace() as snapshot, torch.no_grad():
+        with untouched(self._module, copies_parameters=False) as snapshot, torch.no_grad():
             recorder.watch_writes(snapshot.preserve)
             for name, tensor in self._named.items():
                 recorder.register(tensor, name, kind=ValueKind.PARAMETER)
@@ -132,11 +127,6 @@ class EagerReference:
                 description=self.description, detail=f"{type(error).__name__}: {error}"
             ) from error
 
-    @contextmanager
-    def _leaving_no_trace(self) -> Iterator[ModuleSnapshot]:
-        with untouched(self._module, copies_parameters=self._writes_parameters) as snapshot:
-            yield snapshot
-
     def _device(self) -> torch.device | None:
         first = next(iter(self._named.values()), None)
         return None if first is None else first.device
@@ -149,6 +139,33 @@ class EagerReference:
         if name is not None:
             self._constants[name] = tensor
         return name
+
+
+# Up to this size the first run copies the parameters first; a larger model may not fit into memory twice.
+COPIED_BYTES = 2 << 30
+
+
+class _ParameterGuard:
+    """Puts parameters back that a forward writes to, at the price of a copy only where that happens.
+
+    Whether it happens is learnt in the first run. From the second run on, a module that wrote to none is
+    trusted to go on so.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._large = sum(parameter.nbytes for parameter in module.parameters()) > COPIED_BYTES
+        self._writes = True
+
+    @contextmanager
+    def untouched_run(self) -> Iterator[None]:
+        with untouched(self._module, copies_parameters=self._writes and not self._large) as snapshot:
+            if self._writes and self._large:
+                with WriteWatcher(snapshot.preserve):
+                    yield
+            else:
+                yield
+            self._writes = self._writes and snapshot.parameters_changed()
 
 
 def refuse_uninitialized(module: nn.Module, *, description: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from bisect_onnx.core.graph import ValueKind
-from bisect_onnx.runtimes.torch_arrays import Array, to_numpy
+from bisect_onnx.runtimes.torch_arrays import Array, holds_array, to_numpy
 from bisect_onnx.runtimes.torch_slice import slice_tape
 from bisect_onnx.runtimes.torch_structure import tensors_in
 from bisect_onnx.runtimes.torch_substitutes import NotRepeatableError, substitute_for
@@ -83,7 +83,11 @@ class ExactRun:
                     if name in uses and name not in leaves:
                         known[name] = tensor
                 _release(unit, known, uses=uses)
-        return {name: to_numpy(_as_float64(results[name])) for name in fetch if name in results}
+        return {
+            name: to_numpy(_as_float64(results[name]))
+            for name in fetch
+            if name in results and holds_array(results[name])
+        }
 
     def _repeat(self, unit: Unit, known: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The values that a step makes; none when it cannot be repeated or lacks an argument."""

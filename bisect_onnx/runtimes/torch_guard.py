@@ -184,8 +184,9 @@ def _other_tensors(module: nn.Module) -> Iterator[torch.Tensor]:
 
 def _attributes_of(module: nn.Module) -> dict[str, tuple[Any, Any]]:
     """Each attribute, with a shallow copy of it where it is a container."""
-    if isinstance(module, torch.jit.ScriptModule):  # its attributes live in C++; the mode is all a forward can move
-        return {"training": (module.training, None)}
+    if isinstance(module, torch.jit.ScriptModule):  # its attributes live in C++; numbers among them are not followed
+        buffers = {name: (buffer, None) for name, buffer in module.named_buffers(recurse=False)}
+        return {"training": (module.training, None), **buffers}
     return {name: (value, _shallow_copy(value)) for name, value in vars(module).items()}
 
 
@@ -201,8 +202,11 @@ def _shallow_copy(value: object) -> object:
 
 def _restore_attributes(module: nn.Module, saved: dict[str, tuple[Any, Any]]) -> None:
     if isinstance(module, torch.jit.ScriptModule):
-        if module.training != saved["training"][0]:
-            module.training = saved["training"][0]
+        for name, (value, _) in saved.items():
+            now = getattr(module, name)
+            moved = not _same_memory(now, value) if isinstance(value, torch.Tensor) else now != value
+            if moved:
+                setattr(module, name, value)
         return
     attributes = vars(module)
     for name in [name for name in attributes if name not in saved]:

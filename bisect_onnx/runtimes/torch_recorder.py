@@ -16,7 +16,7 @@ from bisect_onnx.runtimes.torch_structure import tensors_in
 from bisect_onnx.runtimes.torch_tape import Call, Place, Rebuild, Recorded, Ref, Tape, map_leaves
 from bisect_onnx.runtimes.torch_vault import Vault
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "WriteWatcher"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,11 +114,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's _
         request = Request(
             func=func, plan=plan, args=refs(args), kwargs={name: refs(value) for name, value in keywords.items()}
         )
-        written = [
-            tensor
-            for argument in plan.written_by(args, keywords)
-            for tensor in tensors_in(argument.pick(args, keywords)[1])
-        ]
+        written = plan.written_tensors(args, keywords)
         for tensor in written:
             self._announce_write(tensor)
         result = func(*args, **keywords)
@@ -273,3 +269,28 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's _
                 with torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=cache):
                     return body(*operands)
         return func(*args, **kwargs)
+
+
+class WriteWatcher(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's __init_subclass__ has no types
+    """Tells of each tensor that is about to be written, and changes nothing."""
+
+    def __init__(self, listener: Callable[[torch.Tensor], None]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it without types
+        self._listener = listener
+        self._plans: dict[Any, SchemaPlan] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """See `Recorder`."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        keywords = dict(kwargs or {})
+        plan = self._plans.get(func)
+        if plan is None:
+            plan = self._plans[func] = plan_of(func)
+        for tensor in plan.written_tensors(args, keywords):
+            self._listener(tensor)
+        return func(*args, **keywords)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from bisect_onnx.runtimes.torch_arrays import dtype_name
+from bisect_onnx.runtimes.torch_structure import tensors_in
 
 __all__ = ["Argument", "SchemaPlan", "plain_attribute", "plan_of"]
 
@@ -76,6 +77,11 @@ class SchemaPlan:
                 return ()
         return tuple(argument for argument in self.written if argument.pick(args, kwargs)[1] is not None)
 
+    def written_tensors(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+        """The tensors among the arguments that a call writes to, in schema order."""
+        arguments = self.written_by(args, kwargs)
+        return [tensor for argument in arguments for tensor in tensors_in(argument.pick(args, kwargs)[1])]
+
 
 def plan_of(func: Any) -> SchemaPlan:
     """Read the schema of an operator overload."""
@@ -118,4 +124,6 @@ def plain_attribute(value: object) -> object:
         return value
     if isinstance(value, complex):
         return (value.real, value.imag)
-    return str(value)  # device, layout, memory format, generator
+    if isinstance(value, torch.device | torch.layout | torch.memory_format):
+        return str(value)
+    return f"<{type(value).__name__}>"  # a generator, packed parameters: their text would hold an address

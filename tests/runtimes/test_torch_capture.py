@@ -279,6 +279,29 @@ def test_feeds_are_bound_by_name_by_order_or_by_an_example():
     assert by_example.run({"a": one, "b": two, "c.0": three})["output_0"] == -5
 
 
+def test_names_that_a_forward_takes_as_any_keyword_are_passed_by_name():
+    class Open(nn.Module):
+        def forward(self, a, **others):
+            return a - others["b"]
+
+    feeds = {"b": np.ones(1, np.float32), "a": np.full(1, 3, np.float32)}
+
+    assert EagerReference(Open(), description="module").run(feeds)["output_0"] == 2
+
+
+def test_a_value_without_elements_is_absent():
+    class Sparse(nn.Module):
+        def forward(self, x):
+            return torch.sparse.mm(x.to_sparse(), x)
+
+    capture = captured(Sparse(), {"x": normal(2, 2)})
+    sparse = node_of(capture.graph, "aten._to_sparse").outputs[0]
+
+    assert sparse in capture.graph.values
+    assert capture.fetch([sparse]) == {}
+    assert capture.exact([sparse], given=None, seed=None) == {}
+
+
 def test_feeds_that_do_not_fit_are_named():
     reference = EagerReference(nn.Linear(3, 2), description="module", bind_order=("x",))
 

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from bisect_onnx.errors import ReferenceFailedError
+from bisect_onnx.runtimes import torch_eager
 from bisect_onnx.runtimes.torch_eager import EagerReference
 from bisect_onnx.runtimes.torch_guard import eval_mode, training_modules, untouched
 from tests.runtimes.torch_models import PLENTY, normal
@@ -126,6 +127,57 @@ def _once(reference: EagerReference, feed: np.ndarray, *, opened_up: bool) -> No
         capture.open_up(capture.graph.outputs, given=capture.graph.inputs)
     else:
         reference.run({"x": feed})
+
+
+class Accumulating(nn.Module):
+    total: torch.Tensor
+    count: torch.Tensor
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(2))
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.total = self.total + x
+        self.count.add_(1)
+        return self.total / self.count
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_a_scripted_modules_buffers_are_put_back():
+    module = torch.jit.script(Accumulating())
+    reference = EagerReference(module, description="module")
+
+    first, second = (reference.run({"x": normal(2)})["output_0"] for _ in range(2))
+
+    np.testing.assert_array_equal(first, second)
+    assert {name: bits(buffer) for name, buffer in module.named_buffers()} == {
+        "total": bits(torch.zeros(2)),
+        "count": bits(torch.zeros(1)),
+    }
+
+
+@pytest.mark.parametrize("limit", [1 << 40, 0])
+def test_parameters_that_a_forward_writes_to_are_put_back_in_large_models_too(monkeypatch, limit):
+    class Growing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            self.weight.mul_(2)
+            return x * self.weight
+
+    monkeypatch.setattr(torch_eager, "COPIED_BYTES", limit)
+    module = Growing()
+    reference = EagerReference(module, description="module")
+
+    outputs = [reference.run({"x": normal(3)})["output_0"] for _ in range(3)]
+
+    for output in outputs:
+        np.testing.assert_array_equal(output, 2 * normal(3))
+    assert bits(module.weight) == bits(torch.ones(3))
 
 
 def test_a_kept_capture_does_not_follow_the_restored_buffers():

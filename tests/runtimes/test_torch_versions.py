@@ -1,5 +1,7 @@
 """Random programs of views and in-place writes, held against what PyTorch itself computes."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from hypothesis import given, settings
@@ -39,7 +41,7 @@ def step(kind: str, pool: list[torch.Tensor], *, tensor: torch.Tensor, other: to
             return  # an expanded tensor cannot be written to
         write(kind, tensor, other)
         return
-    results = {
+    results: dict[str, Callable[[], torch.Tensor]] = {
         "select": lambda: tensor[-1] if tensor.dim() else tensor.view(1),
         "slice": lambda: tensor[1:] if tensor.dim() and tensor.shape[0] > 1 else tensor.view_as(tensor),
         "step": lambda: tensor[..., ::2] if tensor.dim() else tensor.unsqueeze(0),
