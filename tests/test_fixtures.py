@@ -142,8 +142,8 @@ def test_every_net_shows_eight_kinds_of_fault(file: tuple[str, str], export_fold
     healthy = outputs(model, feeds)
     seen: list[str] = []
     for kind, fault in FAULTS.items():
-        planted = fault.plant(model, 2)
-        if planted is not None and fault.culprit and len(seen) < 8:
+        planted = fault.plant(model, 2) if fault.culprit and len(seen) < 8 else None
+        if planted is not None:
             moved = [scaled(*pair) for pair in zip(healthy, outputs(planted.model, feeds), strict=True)]
             seen += [kind] if counts(max(moved)) else []
 
