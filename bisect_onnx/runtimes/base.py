@@ -35,7 +35,8 @@ class Capture(Protocol):
         Args:
             fetch: Values wanted.
             given: Values taken from the capture (upcast) instead of being computed; None computes
-                everything from the graph inputs.
+                everything from the graph inputs. A name that is also in ``fetch`` is returned as its own
+                call computes it, so that one repetition can test every call on the inputs it had.
             seed: None for the plain float64 result; otherwise each call's result is multiplied, element
                 by element, by 1 + u with u uniform within half a unit roundoff of the original dtype,
                 as independent rounding would do (Monte Carlo arithmetic, Parker 1997).

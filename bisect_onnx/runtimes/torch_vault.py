@@ -75,9 +75,15 @@ class Vault:
                 self._detach(storage, name)
 
     def _detach(self, storage: int, name: str) -> None:
-        self.kept[name] = self.kept[name].detach().clone()
+        """Give a kept value memory of its own, or only a fingerprint when that exceeds the budget."""
         del self._shared[storage][name]
-        self._bytes += self.kept[name].nbytes
+        shared = self.kept.pop(name)
+        if self._wanted is None and self._max_bytes is not None and self._bytes + shared.nbytes > self._max_bytes:
+            if name not in self.fingerprints:
+                self.fingerprints[name] = fingerprint(view_as_numpy(shared))
+            return
+        self.kept[name] = shared.detach().clone()
+        self._bytes += shared.nbytes
 
     def _affordable(self, tensor: torch.Tensor, *, storage: int) -> bool:
         if self._max_bytes is None or storage in self._charged or storage in self._lasting:

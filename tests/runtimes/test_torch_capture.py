@@ -73,6 +73,21 @@ def test_values_beyond_the_budget_are_those_within_it(kind, feeds):
         assert fetched.fingerprints[name].probes.tobytes() == fingerprint(first[name]).probes.tobytes()
 
 
+@pytest.mark.parametrize("budget", [0, 1500, 4000])
+def test_kept_activations_stay_within_the_budget(budget):
+    reference = EagerReference(seeded(Residual), description="module")
+
+    capture = reference.capture({"image": normal(2, 3, 5, 5)}, max_bytes=budget)
+
+    kept = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+        for name, tensor in capture._vault.kept.items()
+        if capture.graph.kind(name) is ValueKind.ACTIVATION and tensor.numel()
+    }
+    assert sum(kept.values()) <= budget
+    assert bool(kept) == (budget > 0)
+
+
 @every_case
 def test_each_value_is_made_before_it_is_read(kind, feeds):
     graph = captured(seeded(kind), feeds).graph
