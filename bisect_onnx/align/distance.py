@@ -12,7 +12,7 @@ __all__ = ["NEAR", "distance"]
 NEAR = 0.03
 
 
-def distance(probes: Array, mean: Array, rms: Array, observed: Fingerprint) -> Array:
+def distance(probes: Array, *, mean: Array, rms: Array, observed: Fingerprint) -> Array:
     """Distance of an observed fingerprint to many reference fingerprints of the same element count.
 
     Args:

@@ -67,7 +67,7 @@ class ReferenceIndex:
         self.group_of[name] = group
         return group
 
-    def _join(self, name: str, group: int, ancestors: int) -> None:
+    def _join(self, name: str, group: int, *, ancestors: int) -> None:
         self.members[group].append(name)
         self.ancestors[group] |= ancestors
         self.group_of[name] = group
@@ -88,7 +88,7 @@ class ReferenceIndex:
             above |= self.ancestors[group]
         if not inputs:
             roots = self.parameters(node)
-            self._roots.update({name: roots for name in node.real_outputs()})
+            self._roots.update(dict.fromkeys(node.real_outputs(), roots))
         for slot, name in enumerate(node.outputs):
             known = self.fingerprints.get(name)
             if not name or known is None or self.graph.kind(name) not in (ValueKind.ACTIVATION, ValueKind.INPUT):
@@ -102,7 +102,7 @@ class ReferenceIndex:
             if same is None:
                 same = self._new_group(name, above)
             else:
-                self._join(name, same, above)
+                self._join(name, same, ancestors=above)
             self._numbering.setdefault(key, same)
 
     def _view_of(self, known: Fingerprint, inputs: Iterable[str]) -> int | None:
@@ -143,11 +143,9 @@ class ReferenceIndex:
         bucket = self._buckets.get(observed.size)
         if bucket is None or observed.size == 0:
             return []
-        gaps = distance(bucket.probes, bucket.mean, bucket.rms, observed)
+        gaps = distance(bucket.probes, mean=bucket.mean, rms=bucket.rms, observed=observed)
         order = np.argsort(gaps, kind="stable")
-        return [
-            Match(group=int(bucket.groups[row]), distance=float(gaps[row])) for row in order if gaps[row] <= NEAR
-        ]
+        return [Match(group=int(bucket.groups[row]), distance=float(gaps[row])) for row in order if gaps[row] <= NEAR]
 
     def of_size(self, size: int) -> list[int]:
         """All classes with ``size`` elements, in order of appearance."""
@@ -192,12 +190,19 @@ class ReferenceIndex:
 
 
 def _equal(first: Fingerprint, second: Fingerprint) -> bool:
-    """Whether two fingerprints are those of one sequence of elements."""
+    """Whether two fingerprints are those of one sequence of elements, though perhaps of two dtypes.
+
+    Equal sequences are summed in the same way, so only the last bits of float64 may differ; a sum of products
+    is taken in float32 where the dtype allows it.
+    """
+    noise = 1e-9 if first.dtype == second.dtype else 1e-5
     return (
         first.size == second.size
         and first.finite == second.finite
+        and first.counted == second.counted
         and first.minimum == second.minimum
         and first.maximum == second.maximum
-        and abs(first.mean - second.mean) <= 1e-9 * (abs(first.mean) + first.rms)
+        and abs(first.mean - second.mean) <= 1e-12 * (abs(first.mean) + first.rms)
+        and abs(first.neighbours - second.neighbours) <= noise * first.rms**2
         and np.array_equal(first.probes, second.probes, equal_nan=True)
     )

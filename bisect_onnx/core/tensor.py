@@ -17,18 +17,20 @@ PROBE_COUNT = 64
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Fingerprint:
-    """Order-free statistics and sampled elements of one array.
+    """Statistics and sampled elements of one array.
 
     ``probes`` are elements at `probe_positions` of the row-major flattening, so two arrays that differ
-    by a reshape alone have equal fingerprints; after a permutation only the statistics agree.
+    by a reshape alone have equal fingerprints; after a permutation only the order-free statistics agree.
     """
 
     shape: tuple[int, ...]
     dtype: str
     size: int
     finite: int  # count of finite elements
-    mean: float  # over finite elements below the mask constant, as all that follow
+    counted: int  # count of finite elements below the mask constant, which all that follow are about
+    mean: float
     rms: float
+    neighbours: float  # mean product of two elements that follow each other: moves when elements change places
     minimum: float
     maximum: float
     probes: Array  # float64, at most PROBE_COUNT elements, non-finite kept
@@ -79,15 +81,18 @@ def fingerprint(array: Array) -> Fingerprint:
             wide = flat if safe else flat.astype(np.float64)
             # A float32 dot uses fast pairwise blocks: relative error about 1e-6, far below any match tolerance.
             rms = float(np.sqrt(float(np.dot(wide, wide)) / flat.size))
+            neighbours = float(np.dot(wide[:-1], wide[1:])) / flat.size
         else:
-            mean = rms = low = high = 0.0
+            mean = rms = neighbours = low = high = 0.0
     return Fingerprint(
         shape=tuple(array.shape),
         dtype=str(array.dtype),
         size=int(array.size),
         finite=finite,
+        counted=int(flat.size),
         mean=mean,
         rms=rms,
+        neighbours=neighbours,
         minimum=low,
         maximum=high,
         probes=probes,

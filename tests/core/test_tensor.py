@@ -14,7 +14,7 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 def statistics(of: Fingerprint) -> tuple[object, ...]:
-    return (of.size, of.finite, of.mean, of.rms, of.minimum, of.maximum)
+    return (of.size, of.finite, of.counted, of.mean, of.rms, of.minimum, of.maximum)
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
@@ -49,6 +49,7 @@ def test_a_reshape_has_the_same_fingerprint(shape, dtype):
     first, second = fingerprint(array), fingerprint(array.reshape(shape))
 
     assert statistics(first) == statistics(second)
+    assert first.neighbours == second.neighbours
     assert np.array_equal(first.probes, second.probes)
     assert second.shape == shape
 
@@ -76,6 +77,22 @@ def test_memory_layout_makes_no_difference():
         assert np.array_equal(fingerprint(same).probes, fingerprint(array).probes)
 
 
+def test_two_elements_that_change_places_are_seen_although_no_sample_moves():
+    array = numbers(1000)
+    first, second = np.setdiff1d(np.arange(1000), probe_positions(1000))[[100, 700]]
+    swapped = array.copy()
+    swapped[[first, second]] = array[[second, first]]
+
+    assert statistics(fingerprint(swapped)) == pytest.approx(statistics(fingerprint(array)))
+    assert np.array_equal(fingerprint(swapped).probes, fingerprint(array).probes)
+    assert abs(fingerprint(swapped).neighbours - fingerprint(array).neighbours) > 1e-6
+
+
+def test_products_of_neighbours_are_averaged():
+    assert fingerprint(np.array([1.0, 2.0, 3.0])).neighbours == pytest.approx(8 / 3)
+    assert fingerprint(np.array(5.0)).neighbours == 0.0
+
+
 def test_one_element_of_many_moves_the_mean():
     array = numbers(1000)
     changed = array.copy()
@@ -93,22 +110,22 @@ def test_masks_and_non_finite_elements_stay_out_of_the_statistics(odd):
 
     assert (found.mean, found.minimum, found.maximum) == (-0.5, -4.0, 3.0)
     assert found.rms == pytest.approx(np.sqrt(12.5))
-    assert found.finite == (3 if np.isfinite(odd) else 2)
+    assert (found.finite, found.counted) == (3 if np.isfinite(odd) else 2, 2)
     assert np.array_equal(found.probes, array.astype(np.float64), equal_nan=True)
 
 
 def test_what_holds_nothing_but_masks_has_empty_statistics():
     found = fingerprint(np.full((2, 3), LOWEST, np.float32))
 
-    assert statistics(found) == (6, 6, 0.0, 0.0, 0.0, 0.0)
+    assert statistics(found) == (6, 6, 0, 0.0, 0.0, 0.0, 0.0)
     assert found.distinct == 1
 
 
 def test_an_empty_array_and_a_scalar_have_fingerprints():
     empty, scalar = fingerprint(np.zeros((0, 3))), fingerprint(np.array(-2.0))
 
-    assert (statistics(empty), empty.distinct) == ((0, 0, 0.0, 0.0, 0.0, 0.0), 0)
-    assert (statistics(scalar), scalar.distinct, scalar.shape) == ((1, 1, -2.0, 2.0, -2.0, -2.0), 1, ())
+    assert (statistics(empty), empty.distinct) == ((0, 0, 0, 0.0, 0.0, 0.0, 0.0), 0)
+    assert (statistics(scalar), scalar.distinct, scalar.shape) == ((1, 1, 1, -2.0, 2.0, -2.0, -2.0), 1, ())
 
 
 @pytest.mark.parametrize(
@@ -119,7 +136,7 @@ def test_every_dtype_has_one_and_says_which_it_is(dtype):
     found = fingerprint(np.array([0, 1, 1], dtype=dtype))
 
     assert found.dtype == np.dtype(dtype).name
-    assert statistics(found) == pytest.approx((3, 3, 2 / 3, np.sqrt(2 / 3), 0.0, 1.0))
+    assert statistics(found) == pytest.approx((3, 3, 3, 2 / 3, np.sqrt(2 / 3), 0.0, 1.0))
     assert found.probes.tolist() == [0.0, 1.0, 1.0]
     assert found.distinct == 2
 
