@@ -11,6 +11,8 @@ __all__ = ["ParameterMatch", "ParameterMatcher"]
 
 # Initializers smaller than this are scalars and little vectors of constants: too common to identify anything.
 SMALLEST = 4
+# Parameters that are compared element by element with one initializer, the likeliest first.
+MOST_COMPARED = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,23 +54,21 @@ class ParameterMatcher:
             return None
         ours = _profile(name, array)
         scale = max(ours.rms, float(np.finfo(np.float32).tiny))
-        ranked = sorted(
-            self._by_size.get(array.size, ()),
-            key=lambda other: (_gap(ours, other) / scale > 1e-6, other.name != name, _gap(ours, other) / scale),
-        )
-        best: ParameterMatch | None = None
-        for other in ranked[:8]:
-            found = _compare(name, array, other.name, self._parameters[other.name])
-            if best is None or found.error < best.error:
-                best = found
-            if best.error == 0:
-                break
-        return best
+        gaps = {other.name: _gap(ours, other) / scale for other in self._by_size.get(array.size, ())}
+        # The same elements in any order, but for the last bits; not so when the gap is a NaN.
+        rearranged = {other for other, gap in gaps.items() if gap <= 1e-6}
+        ranked = sorted(gaps, key=lambda other: (other not in rearranged, other != name, gaps[other]))
+        found: list[ParameterMatch] = []
+        for other in ranked[:MOST_COMPARED]:
+            found.append(_compare(name, array, parameter=other, other=self._parameters[other]))
+            if found[-1].error == 0:
+                return found[-1]
+        return min(found, key=lambda match: (match.parameter not in rearranged, match.error), default=None)
 
 
 def _profile(name: str, array: Array) -> _Profile:
-    flat = np.asarray(array).reshape(-1).astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
+        flat = np.asarray(array).reshape(-1).astype(np.float32, copy=False)
         return _Profile(
             name=name,
             mean=float(flat.mean(dtype=np.float64)),
@@ -81,23 +81,27 @@ def _gap(first: _Profile, second: _Profile) -> float:
     return max(abs(first.mean - second.mean), abs(first.rms - second.rms), abs(first.top - second.top))
 
 
-def _compare(name: str, array: Array, other_name: str, other: Array) -> ParameterMatch:
-    shapes: list[tuple[str, Array]] = []
+def _compare(name: str, array: Array, *, parameter: str, other: Array) -> ParameterMatch:
+    forms: list[tuple[str, Array]] = []
     if other.shape == array.shape:
-        shapes.append(("identity", other))
+        forms.append(("identity", other))
     if other.ndim == 2 and other.shape[::-1] == array.shape:
-        shapes.append(("transpose", other.T))
-    if not shapes:
-        shapes.append(("reshape", other.reshape(array.shape)))
-    norm = max(float(np.linalg.norm(other.astype(np.float64))), float(np.finfo(np.float32).tiny))
-    wide = array.astype(np.float64)
+        forms.append(("transpose", other.T))
+    if not forms:
+        forms.append(("reshape", other.reshape(array.shape)))
     ranked = [
-        ParameterMatch(
-            initializer=name,
-            parameter=other_name,
-            transform=transform,
-            error=float(np.linalg.norm(wide - form.astype(np.float64))) / norm,
-        )
-        for transform, form in shapes
+        ParameterMatch(initializer=name, parameter=parameter, transform=transform, error=_relative(array, form))
+        for transform, form in forms
     ]
     return min(ranked, key=lambda item: item.error)
+
+
+def _relative(array: Array, other: Array) -> float:
+    """Relative L2 distance; infinite from a zero array, and where one side is not finite."""
+    if np.array_equal(array, other):
+        return 0.0
+    with np.errstate(all="ignore"):
+        wide = other.astype(np.float64)
+        top = float(np.max(np.abs(wide)))  # so that squares neither overflow nor vanish
+        error = float(np.linalg.norm((array.astype(np.float64) - wide) / top) / np.linalg.norm(wide / top))
+    return error if np.isfinite(error) else float("inf")
