@@ -62,10 +62,15 @@ def hypotheses(
                 continue
             found.append(
                 _scored(
-                    value, group, producer=producer, readers=readers, index=index, observed=observed[value],
+                    value,
+                    group,
+                    producer=producer,
+                    readers=readers,
+                    index=index,
+                    observed=observed[value],
                     parameter_of=parameter_of,
                     drift=abs(place / max(len(inside), 1) - order / max(len(groups), 1)),
-                )  # fmt: skip
+                )
             )
     position = {value: place for place, value in enumerate(inside)}
     chosen = _in_sequence(found, position)
@@ -134,8 +139,8 @@ def _scored(
     users = [node for member in index.members[group] for node in index.graph.consumers(member)]
     reference = index.fingerprint(group)
     exporter = any(_recorded_as(producer, origin) for origin in origins)
-    made = _shared_parameter(producer, origins, index, parameter_of)
-    read = any(_shared_parameter(reader, users, index, parameter_of) for reader in readers)
+    made = _shared_parameter(producer, origins, index=index, parameter_of=parameter_of)
+    read = any(_shared_parameter(reader, users, index=index, parameter_of=parameter_of) for reader in readers)
     same_module = producer.module is not None and any(origin.module == producer.module for origin in origins)
     kind = any(same_operator(producer.op_type, origin.op_type) for origin in origins)
     shape = any(index.fingerprints[member].shape == observed.shape for member in index.members[group])
@@ -163,7 +168,6 @@ def _scored(
 
 def same_family(first: str, second: str) -> bool:
     """Whether two dtypes can hold one quantity: both floats, both integers, or both bool."""
-
     if "float" in first or "float" in second:
         return "float" in first and "float" in second
     return first.strip("u0123456789") == second.strip("u0123456789")
@@ -173,12 +177,14 @@ def _recorded_as(node: Node, origin: Node) -> bool:
     """Whether the exporter says that ``node`` came from the call ``origin``: same module, same ATen name."""
     if node.torch_op is None or node.module is None or node.module != origin.module or origin.torch_op is None:
         return False
-    ours, theirs = (name.split(".")[1].rstrip("_") if "." in name else name for name in (node.torch_op, origin.torch_op))
+    ours, theirs = (
+        name.split(".")[1].rstrip("_") if "." in name else name for name in (node.torch_op, origin.torch_op)
+    )
     return ours == theirs or same_operator(node.op_type, origin.op_type)
 
 
 def _shared_parameter(
-    node: Node, calls: Sequence[Node], index: ReferenceIndex, parameter_of: Mapping[str, str]
+    node: Node, calls: Sequence[Node], *, index: ReferenceIndex, parameter_of: Mapping[str, str]
 ) -> bool:
     """Whether ``node`` reads an initializer whose parameter one of the reference calls reads."""
     ours = {parameter_of[name] for name in node.real_inputs() if name in parameter_of}
@@ -187,7 +193,7 @@ def _shared_parameter(
 
 def _rearranged(observed: Fingerprint, reference: Fingerprint) -> bool:
     """Whether both hold the same elements in another order, as far as order-free statistics tell."""
-    scale = max(reference.rms, np.finfo(np.float32).tiny)
+    scale = max(reference.rms, float(np.finfo(np.float32).tiny))
     pairs = (
         (observed.mean, reference.mean),
         (observed.rms, reference.rms),
@@ -201,6 +207,7 @@ def _correlation(observed: Fingerprint, reference: Fingerprint) -> float:
     ours, theirs = observed.probes, reference.probes
     if ours.size < 3 or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return 0.0
-    a, b = ours - ours.mean(), theirs - theirs.mean()
-    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
-    return float(np.dot(a, b)) / norms if 0 < norms < np.inf else 0.0
+    with np.errstate(all="ignore"):  # masks of float64 overflow
+        a, b = ours - ours.mean(), theirs - theirs.mean()
+        norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+        return float(np.dot(a, b)) / norms if 0 < norms < np.inf else 0.0
