@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from bisect_onnx.align.reference_index import ReferenceIndex
@@ -19,11 +20,14 @@ from bisect_onnx.core.segments import reads
 from bisect_onnx.core.tensor import Fingerprint, fingerprint
 
 __all__ = [
-    "ATEN", "Sources", "World", "candidate_of", "chain", "dags", "differing", "entry", "evaluate", "judge_of", "prints",
-    "random_worlds", "reordered", "subsets", "values_of",
+    "ATEN", "FEW", "Sources", "World", "candidate_of", "chain", "dags", "differing", "entry", "evaluate", "judge_of",
+    "prints", "random_worlds", "reordered", "subsets", "values_of",
 ]  # fmt: skip
 
 Sources = tuple[tuple[int, ...], ...]
+
+# For statements that small worlds show soon; the search and the walk get Hypothesis' full number of examples.
+FEW: Final = settings(max_examples=40)
 
 
 # --- graphs of numbers, for the search ---

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bisect_onnx.align.by_structure import Hypothesis, hypotheses, same_family
 from bisect_onnx.core.segments import segment_of
-from tests.builders import World, candidate_of, prints, random_worlds
+from tests.builders import FEW, World, candidate_of, prints, random_worlds
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -133,6 +133,7 @@ def test_the_member_in_the_shape_of_the_value_is_used():
     assert ("v1", "flat") in told(ranked(reference, candidate))
 
 
+@FEW
 @given(st.data())
 def test_the_sequence_never_crosses_itself_and_no_other_scores_higher(data):
     world = data.draw(random_worlds(max_nodes=5))
@@ -158,6 +159,7 @@ def crosses_nothing(pairs: list[tuple[int, int]]) -> bool:
     return all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(pairs))
 
 
+@FEW
 @given(st.data())
 def test_equal_questions_get_equal_answers(data):
     world = data.draw(random_worlds(max_nodes=6))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.graph import Graph, Node
 from bisect_onnx.core.tensor import fingerprint, probe_positions
-from tests.builders import World, prints, random_worlds
+from tests.builders import FEW, World, prints, random_worlds
 
 LOWEST = float(np.finfo(np.float32).min)
 
@@ -102,6 +102,7 @@ def test_a_wider_copy_is_of_the_class_of_its_source():
     assert classes(after(CALL, normal(30, 40), normal(30, 40).astype(np.float16))) == [["x"], ["y"]]
 
 
+@FEW
 @given(st.integers(65, 5000), st.floats(1e-3, 10.0), st.data())
 def test_a_write_to_one_element_makes_another_quantity_wherever_it_is(size, change, data):
     before = normal(size)
@@ -111,6 +112,7 @@ def test_a_write_to_one_element_makes_another_quantity_wherever_it_is(size, chan
     assert len(classes(after(CALL, before, result))) == 2
 
 
+@FEW
 @given(st.integers(20, 1000), st.data())
 def test_two_rows_that_change_places_make_another_quantity_wherever_they_are(rows, data):
     before = normal(rows, 4)
@@ -134,6 +136,7 @@ def test_a_mask_with_one_more_masked_element_is_another_quantity():
 # --- ancestry ---
 
 
+@FEW
 @given(random_worlds())
 def test_a_class_descends_from_all_its_members_are_computed_from(world):
     index = world.index()
@@ -144,6 +147,7 @@ def test_a_class_descends_from_all_its_members_are_computed_from(world):
         assert index.descends(index.group_of[name], above)
 
 
+@FEW
 @given(random_worlds())
 def test_a_class_without_views_descends_from_nothing_else(world):
     index = world.index()
@@ -201,6 +205,7 @@ def test_the_operands_of_a_class_are_what_its_calls_read():
 # --- look-up ---
 
 
+@FEW
 @given(random_worlds())
 def test_every_class_resembles_itself_exactly_and_is_found_first(world):
     index = world.index()

@@ -20,6 +20,7 @@ from bisect_onnx.core.compare import (
     mask_class,
     root_mean_square,
 )
+from tests.builders import FEW
 
 INF, NAN = math.inf, math.nan
 LOWEST = float(np.finfo(np.float32).min)
@@ -341,6 +342,7 @@ def test_statistics_survive_the_way_through_plain_data():
 # --- properties ---
 
 
+@FEW
 @given(floats())
 def test_an_array_has_no_error_against_itself(array):
     error = compare_arrays(array, array.copy())
@@ -351,6 +353,7 @@ def test_an_array_has_no_error_against_itself(array):
     assert error.max_ulp in (0, None)
 
 
+@FEW
 @given(pairs_of_floats())
 def test_the_largest_difference_and_the_counts_are_symmetric(pair):
     first, second = pair
@@ -360,6 +363,7 @@ def test_the_largest_difference_and_the_counts_are_symmetric(pair):
         assert getattr(there, figure) == getattr(back, figure), figure
 
 
+@FEW
 @given(pairs_of_floats(allow_nan=False, allow_infinity=False))
 def test_a_difference_is_found_exactly_where_elements_differ(pair):
     first, second = pair
@@ -389,6 +393,7 @@ def test_scaling_both_sides_by_a_power_of_two_leaves_the_scaled_error(pairs, exp
         assert getattr(after, figure) == pytest.approx(getattr(before, figure)), figure
 
 
+@FEW
 @given(pairs_of_floats())
 def test_neither_side_is_changed_and_nothing_warns(pair):
     first, second = pair
@@ -408,6 +413,7 @@ def test_a_signalling_nan_does_not_warn():
     assert compared(array, array).mismatched == 0
 
 
+@FEW
 @given(pairs_of_floats())
 def test_memory_layout_makes_no_difference(pair):
     first, second = pair

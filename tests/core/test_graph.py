@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from bisect_onnx.core.graph import Graph, Node, PathStep, Source, Value, ValueKind, captured_names, node_label
-from tests.builders import random_worlds
+from tests.builders import FEW, random_worlds
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -114,6 +114,7 @@ def test_places_are_told_as_plain_data():
     }  # fmt: skip
 
 
+@FEW
 @given(random_worlds())
 def test_ancestors_are_what_the_sources_are_and_their_ancestors(world):
     known = world.graph()

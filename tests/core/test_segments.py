@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bisect_onnx.core.graph import Graph, Node, ValueKind
 from bisect_onnx.core.segments import Segment, depends_on, frontiers, reads, segment_of
-from tests.builders import World, evaluate, random_worlds, subsets
+from tests.builders import FEW, World, evaluate, random_worlds, subsets
 
 
 @st.composite
@@ -34,6 +34,7 @@ def a_diamond() -> tuple[World, Graph]:
     return world, world.graph()
 
 
+@FEW
 @given(cut_worlds())
 def test_every_activation_lies_in_a_segment_or_is_dead(case):
     _, graph, cut = case
@@ -43,6 +44,7 @@ def test_every_activation_lies_in_a_segment_or_is_dead(case):
     assert set(graph.activations()) <= covered  # an output that nobody reads is an output of these graphs: none is dead
 
 
+@FEW
 @given(cut_worlds())
 def test_a_segment_reads_nothing_but_cuts_parameters_and_itself(case):
     _, graph, cut = case
@@ -56,6 +58,7 @@ def test_a_segment_reads_nothing_but_cuts_parameters_and_itself(case):
         assert [node.index for node in segment.nodes] == sorted({node.index for node in segment.nodes})
 
 
+@FEW
 @given(cut_worlds())
 def test_segments_fed_with_true_inputs_give_the_true_values(case):
     world, graph, cut = case
@@ -65,6 +68,7 @@ def test_segments_fed_with_true_inputs_give_the_true_values(case):
         assert np.array_equal(evaluate(segment.nodes, fed)[segment.output], world.numbers[segment.output])
 
 
+@FEW
 @given(cut_worlds())
 def test_the_inputs_of_a_segment_are_the_frontier_of_its_output(case):
     _, graph, cut = case
@@ -74,6 +78,7 @@ def test_the_inputs_of_a_segment_are_the_frontier_of_its_output(case):
         assert frozenset(segment.inputs) == nearest[segment.output]
 
 
+@FEW
 @given(cut_worlds())
 def test_the_interior_of_a_segment_is_what_it_computes_and_nothing_fed(case):
     _, graph, cut = case
@@ -83,6 +88,7 @@ def test_the_interior_of_a_segment_is_what_it_computes_and_nothing_fed(case):
         assert list(segment.interior) == [n for n in made if n != segment.output and n not in segment.inputs]
 
 
+@FEW
 @given(random_worlds())
 def test_cutting_everywhere_leaves_single_nodes(world):
     graph = world.graph()
@@ -159,6 +165,7 @@ def test_what_bodies_read_feeds_the_segment():
     assert depends_on(graph.nodes, "x") == {"a", "y"}
 
 
+@FEW
 @given(random_worlds())
 def test_what_depends_on_a_value_has_it_among_its_ancestors(world):
     graph = world.graph()
