@@ -23,6 +23,15 @@ class ParameterMatch:
     parameter: str
     transform: str  # "identity", "transpose", "reshape"
     error: float  # relative L2 distance; 0 when equal
+    rearranged: bool  # the same elements in another order, as far as order-free figures tell
+
+    @property
+    def plausible(self) -> bool:
+        """Whether the initializer was that parameter once: still close, or only rearranged.
+
+        Unrelated weights of one scale lie a relative distance of about sqrt(2) apart, so a half is far from both.
+        """
+        return self.rearranged or self.error <= 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +72,8 @@ class ParameterMatcher:
             found.append(_compare(name, array, parameter=other, other=self._parameters[other]))
             if found[-1].error == 0:
                 return found[-1]
-        return min(found, key=lambda match: (match.parameter not in rearranged, match.error), default=None)
+        best = min(found, key=lambda match: (match.parameter not in rearranged, match.error), default=None)
+        return None if best is None else dataclasses.replace(best, rearranged=best.parameter in rearranged)
 
 
 def _profile(name: str, array: Array) -> _Profile:
@@ -90,7 +100,7 @@ def _compare(name: str, array: Array, *, parameter: str, other: Array) -> Parame
     if not forms:
         forms.append(("reshape", other.reshape(array.shape)))
     ranked = [
-        ParameterMatch(initializer=name, parameter=parameter, transform=transform, error=_relative(array, form))
+        ParameterMatch(initializer=name, parameter=parameter, transform=transform, error=_relative(array, form), rearranged=False)
         for transform, form in forms
     ]
     return min(ranked, key=lambda item: item.error)

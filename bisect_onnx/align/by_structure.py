@@ -12,7 +12,7 @@ import numpy as np
 from bisect_onnx.align.operators import same_operator
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.graph import Graph, Node
-from bisect_onnx.core.segments import Segment
+from bisect_onnx.core.segments import Segment, reads
 from bisect_onnx.core.tensor import Fingerprint
 
 __all__ = ["Hypothesis", "hypotheses"]
@@ -39,6 +39,7 @@ def hypotheses(
     groups: Sequence[int],
     observed: Mapping[str, Fingerprint],
     parameter_of: Mapping[str, str],
+    fed: Mapping[str, int],
 ) -> list[Hypothesis]:
     """Rank the possible pairs inside a segment, likeliest first.
 
@@ -49,7 +50,9 @@ def hypotheses(
         groups: Reference classes between the segment's inputs and its output, in order.
         observed: Fingerprints of the segment's interior, fed with the reference's inputs.
         parameter_of: Reference parameter by candidate initializer.
+        fed: Reference class of each of the segment's inputs.
     """
+    above = _classes_above(segment, fed)
     inside = [name for name in segment.interior if name in observed]
     found = []
     for place, value in enumerate(inside):
@@ -68,7 +71,7 @@ def hypotheses(
                     readers=readers,
                     index=index,
                     observed=observed[value],
-                    parameter_of=parameter_of,
+                    parameter_of=parameter_of, descends=index.descends(group, above[value]),
                     drift=abs(place / max(len(inside), 1) - order / max(len(groups), 1)),
                 )
             )
@@ -85,6 +88,15 @@ def hypotheses(
             item.group,
         ),
     )
+
+
+def _classes_above(segment: Segment, fed: Mapping[str, int]) -> dict[str, frozenset[int]]:
+    """For each value of the segment, the reference classes of the inputs it is computed from."""
+    above = {name: frozenset({group}) for name, group in fed.items()}
+    for node in segment.nodes:
+        found = frozenset[int]().union(*(above[name] for name in reads(node) if name in above))
+        above.update({name: found for name in node.real_outputs()})
+    return above
 
 
 def _in_sequence(found: Sequence[Hypothesis], position: Mapping[str, int]) -> set[tuple[str, int]]:
@@ -133,6 +145,7 @@ def _scored(
     index: ReferenceIndex,
     observed: Fingerprint,
     parameter_of: Mapping[str, str],
+    descends: bool,
     drift: float,
 ) -> Hypothesis:
     origins = [node for member in index.members[group] if (node := index.graph.producer(member)) is not None]
@@ -153,6 +166,7 @@ def _scored(
         + 1.0 * shape
         + 3.0 * _rearranged(observed, reference)
         + 2.0 * max(0.0, _correlation(observed, reference))
+        - 8.0 * (not descends)  # it would ignore an input: possible only where the candidate reads a wrong one
         - (0.0 if exporter else 4.0 * drift)  # the exporter's record needs no guess by place
     )
     return Hypothesis(

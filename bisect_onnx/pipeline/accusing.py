@@ -30,9 +30,6 @@ def accuse_all(
         parameter_of: Reference parameter by candidate initializer.
         truth: The reference's outputs by candidate output name.
     """
-    cleared = frozenset(
-        node.index for item in settled.judged.values() if not item.mismatch for node in item.segment.nodes
-    )
     explained = {gap.reader for gap in settled.missing}
     culprits: list[Culprit] = []
     narrowed: dict[int, Narrowed] = {}
@@ -40,10 +37,17 @@ def accuse_all(
         if accused.pair.candidate in explained:
             continue
         item, pairs, computed = _to_the_end(accused, region=region, settled=settled)
+        cleared = _cleared(settled, but={node.index for node in item.segment.nodes if node not in accused.segment.nodes})
         found = narrow(item, region=region, pairs=pairs, parameter_of=parameter_of, cleared=cleared)
         narrowed.setdefault(found.node.index, found)
         culprits.append(accuse(item, found, region=region, pairs=pairs, computed=computed, truth=truth))
     return _ranked(culprits), narrowed
+
+
+def _cleared(settled: Settled, *, but: set[int]) -> frozenset[int]:
+    """Nodes that a right segment holds; not those ``but``, whose rightness was only that they passed a value on."""
+    right = {node.index for item in settled.judged.values() if not item.mismatch for node in item.segment.nodes}
+    return frozenset(right - but)
 
 
 def _to_the_end(

@@ -263,7 +263,7 @@ class _Locating:
         for name in read:
             array = self.sides.candidate.parameters.get(name)
             match = matcher.match(name, array) if array is not None else None
-            if match is not None:
+            if match is not None and match.plausible:
                 found[name] = match.parameter
         return found
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bisect_onnx.align.by_structure import same_family
 from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Pair
@@ -21,6 +22,9 @@ from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.settle import Settling, subgraph
 
 __all__ = ["Narrowed", "WeightProof", "narrow"]
+
+# Values tried in the place of one input; each is one run of a few nodes.
+MOST_TRIALS = 24
 
 FLOAT_BITS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
 
@@ -54,6 +58,9 @@ def narrow(
     cleared: frozenset[int],
 ) -> Narrowed:
     """Find the node that makes ``item`` wrong; ``cleared`` are nodes that another segment, a right one, holds too."""
+    rewired = _reads_another(item, region=region, pairs=pairs, cleared=cleared)
+    if rewired is not None:
+        return Narrowed(node=rewired, suspects=(rewired,), reference_name=item.pair.reference, weight=None)
     finest, inner_region, inner_pairs = _opened(
         item, region=region, pairs=pairs, parameter_of=parameter_of, cleared=cleared
     )
@@ -66,6 +73,36 @@ def narrow(
         finest, region=inner_region, pairs=inner_pairs, parameter_of=parameter_of, cleared=cleared, whole=region.graph
     )
     return Narrowed(node=suspects[0], suspects=tuple(suspects), reference_name=item.pair.reference, weight=None)
+
+
+def _reads_another(
+    item: Judged, *, region: Region, pairs: Mapping[str, Pair], cleared: frozenset[int]
+) -> Node | None:
+    """The node that reads a wrong value, when the right one exists elsewhere in the candidate.
+
+    Tried by feeding the other value's partner in the place of each input of the segment.
+    """
+    index = region.index
+    output = index.group_of[item.pair.reference]
+    fed = {index.group_of[pairs[name].reference] for name in item.segment.inputs}
+    calls = (output, *index.between(fed, output))
+    operands = dict.fromkeys(group for each in calls for group in index.operands(each))
+    held = {index.group_of[pair.reference] for pair in pairs.values()}
+    wanted = [group for group in operands if group in held and group not in fed]
+    for name in item.segment.inputs:
+        readers = [n for n in region.graph.consumers(name) if n in item.segment.nodes and n.index not in cleared]
+        if name not in region.plain or len(readers) != 1:
+            continue
+        like = region.plain[name]
+        for group in wanted[:MOST_TRIALS]:
+            print_ = index.fingerprint(group)
+            if print_.size != like.size or not same_family(print_.dtype, str(like.dtype)):
+                continue
+            reference = index.member(group, shape=like.shape)
+            form = region.prober.reference(reference).reshape(like.shape).astype(like.dtype, copy=False)
+            if _right_with(item, {name: form}, region=region, pairs=pairs):
+                return readers[0]
+    return None
 
 
 def _opened(

@@ -247,6 +247,7 @@ class Settling:
             groups=[*self._fed(item, pairs), *self._between(item, pairs)],
             observed=self.region.prints(interior),
             parameter_of=self.parameter_of,
+            fed={name: self.region.index.group_of[pairs[name].reference] for name in item.segment.inputs},
         )
         fallback: Pair | None = None
         for hypothesis in ranked[:MOST_TRIALS]:
@@ -365,11 +366,14 @@ class Settling:
                 trial = self._right_with_input(item, value, group, pairs)
                 if trial is None:
                     continue
-                ours = index.group_of[pairs[value].reference]
-                if self._to_blame(value, ours, pairs):
-                    self._confirmed.add(value)
-                    self._barred.add((value, ours))
-                    return trial
+                chain = self._chain_to_blame(value, pairs)
+                if chain:
+                    ours = index.group_of[pairs[value].reference]
+                    top = chain[-1]
+                    self._confirmed.add(top)
+                    self._barred.update((name, ours) for name in chain)
+                    kept = {name: pair for name, pair in pairs.items() if name not in chain}
+                    return kept | {top: self._stands_for(top, group)}
                 self.gaps.append(Gap(value=value, reader=item.pair.candidate, reference=trial[value].reference))
                 return None
         return None
@@ -382,25 +386,51 @@ class Settling:
         taken = any(index.group_of[pair.reference] == group for pair in pairs.values())
         if taken or print_.size != like.size or not same_family(str(like.dtype), print_.dtype):
             return None
-        pair = Pair(candidate=value, reference=index.member(group, shape=like.shape), basis=Basis.STRUCTURE)
-        trial = pairs | {value: pair}
+        trial = pairs | {value: self._stands_for(value, group)}
         cuts = [p for p in self._cuts(trial) if p.candidate in item.segment.inputs]
         got = self.region.run(cuts, [item.pair.candidate])
         return None if self._judge_output(item, trial, got[item.pair.candidate]) else trial
 
-    def _to_blame(self, value: str, group: int, pairs: Mapping[str, Pair]) -> bool:
-        """Whether the operator above ``value`` should have computed something else than it did.
+    def _stands_for(self, value: str, group: int) -> Pair:
+        shape = self.region.plain[value].shape
+        reference = self.region.index.member(group, shape=shape)
+        same = self.region.index.fingerprints[reference].shape == shape
+        return Pair(
+            candidate=value,
+            reference=reference,
+            basis=Basis.STRUCTURE,
+            transform="identity" if same else "reshape",
+        )
 
-        Either it left its input as it was (a Cast or Reshape that the reference has as well, as a view in
-        that shape, did what it should), or it computes what another operator computes already.
+    def _chain_to_blame(self, value: str, pairs: Mapping[str, Pair]) -> list[str]:
+        """``value`` and what it is a mere reshape of, up to the value whose operator should have done otherwise.
+
+        That operator left its input as it was, or computes what another one computes already, or is a
+        reshape into a shape that the reference does not have. Empty when no operator is to blame.
         """
-        index = self.region.index
-        segment = self.region.segment(value, {name: pair for name, pair in pairs.items() if name != value})
-        if any(index.group_of[pairs[name].reference] == group for name in segment.inputs):
-            shape = self.region.plain[value].shape
-            expected = any(index.fingerprints[member].shape == shape for member in index.members[group])
-            return not (expected and all(node.op_type in PASS_THROUGH - {"Identity"} for node in segment.nodes))
-        return sum(index.group_of[pair.reference] == group for pair in pairs.values()) > 1
+        index, region = self.region.index, self.region
+        group = index.group_of[pairs[value].reference]
+        chain = [value]
+        while (above := self._reshaped_from(chain[-1], group, pairs)) is not None:
+            chain.append(above)
+        others = [name for name, pair in pairs.items() if index.group_of[pair.reference] == group and name not in chain]
+        segment = region.segment(chain[-1], {name: pair for name, pair in pairs.items() if name != chain[-1]})
+        if region.graph.producer(chain[-1]) is not None and others:
+            natural = all(node.op_type in PASS_THROUGH - {"Identity"} for node in segment.nodes)
+            return [] if natural and set(segment.inputs) & set(others) else chain
+        shapes = {index.fingerprints[member].shape for member in index.members[group]}
+        return [value] if len(chain) > 1 and region.plain[value].shape not in shapes else []
+
+    def _reshaped_from(self, value: str, group: int, pairs: Mapping[str, Pair]) -> str | None:
+        """The paired value that ``value`` is a reshape or cast of, when both stand for ``group``."""
+        node = self.region.graph.producer(value)
+        if node is None or node.op_type not in PASS_THROUGH - {"Identity"}:
+            return None
+        source = node.inputs[0]
+        pair = pairs.get(source)
+        if pair is None or source not in self.region.plain or self.region.index.group_of[pair.reference] != group:
+            return None
+        return source
 
 
 def subgraph(graph: Graph, segment: Segment) -> Graph:
