@@ -514,6 +514,16 @@ def test_a_value_that_differs_a_little_is_paired_so_that_it_can_be_judged():
     assert pairs_of(reference, candidate) == {"v": "r"}
 
 
+@pytest.mark.parametrize(("nearest", "expected"), [(1e-4, {}), (1e-2, {"v": "r"})])
+def test_the_reach_of_a_match_can_be_narrowed(nearest, expected):
+    reference, candidate = both(x=normal(8, 16))
+    reference.op("Sigmoid", "x", to="r")
+    candidate.op("Sigmoid", "x", to="v")
+    candidate.numbers["v"] = candidate.numbers["v"] + np.float32(5e-4)
+
+    assert pairs_of(reference, candidate, nearest=nearest) == expected
+
+
 # --- dtypes, fixed and barred pairs ---
 
 
