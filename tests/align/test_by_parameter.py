@@ -32,7 +32,7 @@ def test_an_equal_array_is_the_parameter_whatever_its_name(at):
     name = f"layer{at}.weight"
 
     assert matched(PARAMETERS[name].copy()) == ParameterMatch(
-        initializer="val_1", parameter=name, transform="identity", error=0.0
+        initializer="val_1", parameter=name, transform="identity", error=0.0, rearranged=False
     )
 
 
@@ -79,6 +79,21 @@ def test_a_rearranged_parameter_is_found_and_differs(spoil):
 
     assert found.parameter == "layer4.weight"
     assert found.error > 0.1
+    assert found.rearranged
+    assert found.plausible
+
+
+def test_unrelated_weights_of_one_scale_are_not_taken_for_each_other():
+    found = matched(normal(6, 4, seed=77))
+
+    assert not found.rearranged
+    assert not found.plausible
+
+
+def test_a_parameter_that_lost_half_of_its_size_is_still_that_parameter():
+    found = matched(PARAMETERS["layer4.weight"] * np.float32(0.6))
+
+    assert (found.parameter, found.rearranged, found.plausible) == ("layer4.weight", False, True)
 
 
 def test_a_parameter_in_another_precision_is_found():

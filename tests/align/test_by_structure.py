@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bisect_onnx.align.by_structure import Hypothesis, hypotheses, same_family
-from bisect_onnx.core.segments import segment_of
+from bisect_onnx.align.reference_index import ReferenceIndex
+from bisect_onnx.core.segments import Segment, segment_of
 from tests.builders import FEW, World, candidate_of, prints, random_worlds
 
 
@@ -24,8 +25,9 @@ def ranked(reference: World, candidate: World, *, parameter_of: dict[str, str] |
     segment = segment_of(graph, output, cut={"x", output})
     groups = index.between([index.group_of["x"]], index.group_of[reference.graph().outputs[0]])
     observed = prints({name: candidate.numbers[name] for name in segment.interior})
+    fed = {"x": index.group_of["x"]}
     return hypotheses(
-        segment, graph=graph, index=index, groups=groups, observed=observed, parameter_of=parameter_of or {}
+        segment, graph=graph, index=index, groups=groups, observed=observed, parameter_of=parameter_of or {}, fed=fed
     )
 
 
@@ -144,7 +146,10 @@ def test_the_sequence_never_crosses_itself_and_no_other_scores_higher(data):
     groups = list(range(len(graph.inputs), len(index.members)))[:4]
     numbers = {name: np.random.default_rng(len(name)).normal(size=(5, 5)) for name in segment.interior[:4]}
 
-    found = hypotheses(segment, graph=graph, index=index, groups=groups, observed=prints(numbers), parameter_of={})
+    found = hypotheses(
+        segment, graph=graph, index=index, groups=groups, observed=prints(numbers), parameter_of={},
+        fed=classes_of_inputs(segment, index),
+    )  # fmt: skip
 
     place = {name: at for at, name in enumerate(segment.interior)}
     chosen = sorted((place[item.value], item.group) for item in found if item.in_sequence)
@@ -153,6 +158,36 @@ def test_the_sequence_never_crosses_itself_and_no_other_scores_higher(data):
     subsets = (list(some) for length in range(5) for some in itertools.combinations(sorted(score), length))
     best = max(sum(score[pair] for pair in some) for some in subsets if crosses_nothing(some))
     assert sum(score[pair] for pair in chosen) == pytest.approx(best)
+
+
+def classes_of_inputs(segment: Segment, index: ReferenceIndex) -> dict[str, int]:
+    return {name: index.group_of[name] for name in segment.inputs}
+
+
+def test_what_ignores_an_input_of_the_value_comes_after_what_reads_all_of_them():
+    # As in a stack of equal layers: r1 and r2 look alike, and only r2 descends from y, which v reads.
+    reference, candidate = both()
+    for world in (reference, candidate):
+        world.input("y", normal(4, 4, seed=1))
+    reference.op("Tanh", "x", to="r1")
+    reference.op("Mul", "r1", "y", to="m")
+    reference.op("Tanh", "m", to="r2")
+    reference.op("Neg", "r2", to="out")
+    candidate.op("Sub", "x", "y", to="wrong")
+    candidate.op("Tanh", "wrong", to="v")
+    candidate.op("Neg", "v", to="vout")
+    graph, index = candidate.graph(), reference.index()
+    segment = segment_of(graph, "vout", cut={"x", "y", "vout"})
+
+    found = hypotheses(
+        segment, graph=graph, index=index, groups=[index.group_of[name] for name in ("r1", "m", "r2")],
+        observed=prints({name: candidate.numbers[name] for name in segment.interior}), parameter_of={},
+        fed=classes_of_inputs(segment, index),
+    )  # fmt: skip
+
+    best = max((item for item in found if item.value == "v"), key=lambda item: item.score)
+    assert best.reference == "r2"
+    assert ("v", "r2") in told([item for item in found if item.in_sequence])
 
 
 def crosses_nothing(pairs: list[tuple[int, int]]) -> bool:
@@ -171,7 +206,7 @@ def test_equal_questions_get_equal_answers(data):
     first, second = (
         hypotheses(
             segment, graph=graph, index=index, groups=range(1, len(index.members)), observed=prints(numbers),
-            parameter_of={},
+            parameter_of={}, fed=classes_of_inputs(segment, index),
         )
         for index in (world.index(), world.index())
     )  # fmt: skip
