@@ -100,7 +100,9 @@ def _compare(name: str, array: Array, *, parameter: str, other: Array) -> Parame
     if not forms:
         forms.append(("reshape", other.reshape(array.shape)))
     ranked = [
-        ParameterMatch(initializer=name, parameter=parameter, transform=transform, error=_relative(array, form), rearranged=False)
+        ParameterMatch(
+            initializer=name, parameter=parameter, transform=transform, error=_relative(array, form), rearranged=False
+        )
         for transform, form in forms
     ]
     return min(ranked, key=lambda item: item.error)

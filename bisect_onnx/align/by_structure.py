@@ -71,7 +71,8 @@ def hypotheses(
                     readers=readers,
                     index=index,
                     observed=observed[value],
-                    parameter_of=parameter_of, descends=index.descends(group, above[value]),
+                    parameter_of=parameter_of,
+                    descends=index.descends(group, above[value]),
                     drift=abs(place / max(len(inside), 1) - order / max(len(groups), 1)),
                 )
             )
@@ -95,7 +96,7 @@ def _classes_above(segment: Segment, fed: Mapping[str, int]) -> dict[str, frozen
     above = {name: frozenset({group}) for name, group in fed.items()}
     for node in segment.nodes:
         found = frozenset[int]().union(*(above[name] for name in reads(node) if name in above))
-        above.update({name: found for name in node.real_outputs()})
+        above.update(dict.fromkeys(node.real_outputs(), found))
     return above
 
 
