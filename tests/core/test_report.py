@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bisect_onnx.core.alignment import Basis
 from bisect_onnx.core.compare import Verdict
+from bisect_onnx.core.finding import Confidence
 from bisect_onnx.core.graph import PathStep
-from bisect_onnx.core.report import Certificate, Report, Stage, Status, plain
+from bisect_onnx.core.report import Certificate, ReasonCode, Report, Stage, Status, Strategy, plain
 from tests.report_builders import CASES, culprit, error, output, report, with_culprits
 
 SCHEMA = json.loads(resources.files("bisect_onnx").joinpath("schema/report-1.json").read_text(encoding="utf-8"))
@@ -123,10 +125,16 @@ def test_the_exit_status_follows_from_the_answer(status):
 
 
 def test_the_enums_of_the_report_are_those_of_the_schema():
-    properties = SCHEMA["properties"]
+    properties, node = SCHEMA["properties"], SCHEMA["$defs"]["node"]["properties"]
+    written = {
+        Status: properties["status"], Stage: properties["stage"], Verdict: node["verdict"],
+        Strategy: properties["search"]["properties"]["strategy"], ReasonCode: node["reason_code"],
+        Basis: node["pair"]["anyOf"][0]["properties"]["basis"],
+        Confidence: SCHEMA["$defs"]["finding"]["properties"]["confidence"],
+    }  # fmt: skip
 
-    assert {status.value for status in Status} == set(properties["status"]["enum"])
-    assert {stage.value for stage in Stage} | {None} == set(properties["stage"]["enum"])
+    for kind, schema in written.items():
+        assert [member.value for member in kind] == [value for value in schema["enum"] if value is not None], kind
 
 
 def test_a_certificate_is_complete_when_all_three_proofs_were_tried_and_hold():
