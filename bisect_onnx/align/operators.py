@@ -2,7 +2,7 @@
 
 from typing import Final
 
-__all__ = ["MOVEMENT", "PASS_THROUGH", "same_operator"]
+__all__ = ["MASKING", "MOVEMENT", "PASS_THROUGH", "same_operator"]
 
 # Move elements, compute nothing.
 MOVEMENT: Final = frozenset({
@@ -13,6 +13,12 @@ MOVEMENT: Final = frozenset({
 
 # May leave every element as it was.
 PASS_THROUGH: Final = frozenset({"Identity", "Dropout", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+
+# Operators that can hide an error above them: many inputs give one output (a Gather, by wrapping an index).
+MASKING: Final = frozenset({
+    "ArgMax", "ArgMin", "Clip", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Sign", "Relu", "Where",
+    "Softmax", "MaxPool", "Gather", "Floor", "Ceil", "Round", "Min", "Max", "HardSigmoid", "And", "Or", "Not", "TopK",
+})  # fmt: skip
 
 _ATEN: Final[dict[str, frozenset[str]]] = {
     onnx: frozenset(aten.split())

@@ -173,6 +173,16 @@ class ReferenceIndex:
         found.pop(group, None)
         return list(found)
 
+    def upstream(self, group: int, *, most: int) -> list[int]:
+        """Classes that ``group`` is computed from, nearest first: breadth first over the operands."""
+        found: dict[int, None] = {}
+        level = [group]
+        while level and len(found) < most:
+            above = dict.fromkeys(operand for each in level for operand in self.operands(each) if operand not in found)
+            found.update(above)
+            level = list(above)
+        return list(found)[:most]
+
     def between(self, inputs: Iterable[int], output: int) -> list[int]:
         """Classes computed from any of ``inputs`` on the way to ``output``, both ends left out, in order."""
         starts = 0

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH
+from bisect_onnx.align.operators import MASKING, MOVEMENT, PASS_THROUGH
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, ErrorStats, compare_arrays
@@ -45,8 +45,16 @@ def accuse_all(
 
 
 def _cleared(settled: Settled, *, but: set[int]) -> frozenset[int]:
-    """Nodes that a right segment holds; not those ``but``, whose rightness was only that they passed a value on."""
-    right = {node.index for item in settled.judged.values() if not item.mismatch for node in item.segment.nodes}
+    """Nodes that a right segment holds; not those ``but``, whose rightness was only that they passed a value on.
+
+    A segment with an operator that can hide an error clears nothing.
+    """
+    right = {
+        node.index
+        for item in settled.judged.values()
+        if not item.mismatch and not any(node.op_type in MASKING for node in item.segment.nodes)
+        for node in item.segment.nodes
+    }
     return frozenset(right - but)
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from bisect_onnx.align.by_value import pair_by_value
+from bisect_onnx.align.operators import MASKING
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, Verdict
 from bisect_onnx.core.report import Step
@@ -19,13 +20,7 @@ from bisect_onnx.pipeline.judge import exact_floor, scaled_gap
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.settle import Gap, Settled, Settling, subgraph
 
-__all__ = ["MASKING", "Bisected", "bisect_region"]
-
-# Operators that can hide an error above them: many inputs give one output.
-MASKING = frozenset({
-    "ArgMax", "ArgMin", "Clip", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Sign", "Relu", "Where",
-    "Softmax", "MaxPool", "Floor", "Ceil", "Round", "Min", "Max", "HardSigmoid", "And", "Or", "Not", "TopK",
-})  # fmt: skip
+__all__ = ["Bisected", "bisect_region"]
 
 # After a culprit its value is put right and the search goes on; nobody mends more than this at once.
 MOST_CULPRITS = 8

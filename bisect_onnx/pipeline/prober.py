@@ -6,6 +6,7 @@ import numpy as np
 
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, mask_class
+from bisect_onnx.core.edits import NodeEdit
 from bisect_onnx.core.graph import ValueKind
 from bisect_onnx.runtimes.base import Candidate, Capture
 
@@ -64,12 +65,14 @@ class Prober:
         """Values of the real run at level 0."""
         return self.candidate.probe(self.feeds, fetch=fetch, cuts={})
 
-    def forced(self, cuts: Mapping[str, Array], fetch: Sequence[str]) -> dict[str, Array]:
-        """Values when the consumers of each cut value read the reference's array; in chunks when there are many."""
+    def forced(
+        self, cuts: Mapping[str, Array], fetch: Sequence[str], *, edits: Sequence[NodeEdit] = ()
+    ) -> dict[str, Array]:
+        """Values when the consumers of each cut value read the given array; in chunks when there are many."""
         if len(cuts) <= MOST_CUTS:
-            return self.candidate.probe(self.feeds, fetch=fetch, cuts=cuts)
+            return self.candidate.probe(self.feeds, fetch=fetch, cuts=cuts, edits=edits)
         found: dict[str, Array] = {}
         for start in range(0, len(fetch), MOST_CUTS):
             part = fetch[start : start + MOST_CUTS]
-            found.update(self.candidate.probe(self.feeds, fetch=part, cuts=cuts))
+            found.update(self.candidate.probe(self.feeds, fetch=part, cuts=cuts, edits=edits))
         return found

@@ -358,7 +358,7 @@ class Settling:
             return None
         self._exhausted.add(key)
         output = index.group_of[item.pair.reference]
-        groups = list(dict.fromkeys((*index.operands(output), *self._between(item, pairs))))
+        groups = list(dict.fromkeys((*index.upstream(output, most=MOST_TRIALS), *self._between(item, pairs))))
         for value in item.segment.inputs:
             if value not in self.region.plain:
                 continue

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bisect_onnx.core.edits import NodeEdit
 from bisect_onnx.core.graph import Graph
 from bisect_onnx.core.tensor import Fingerprint
 
@@ -97,6 +98,7 @@ class Candidate(Protocol):
         *,
         fetch: Sequence[str],
         cuts: Mapping[str, Array],
+        edits: Sequence[NodeEdit] = (),
     ) -> dict[str, Array]:
         """Run at level 0 on CPU with values replaced and exposed.
 
@@ -106,6 +108,7 @@ class Candidate(Protocol):
                 it, not as replaced.
             cuts: Values whose consumers read this array instead of the computed one. Shape and dtype
                 are the value's own.
+            edits: Other forms of some nodes, for this run only.
 
         Returns:
             One array per name in ``fetch``; a value the runtime cannot expose (a sequence, an optional)

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
+from bisect_onnx.core.edits import NodeEdit
 from bisect_onnx.core.graph import Graph, captured_names
 from bisect_onnx.readers.onnx_structure import import_bare
 
@@ -35,7 +36,14 @@ class ExposedModel:
     inputs: Mapping[str, str]
 
 
-def expose(model: onnx.ModelProto, *, graph: Graph, fetch: Sequence[str], cuts: Mapping[str, CutType]) -> ExposedModel:
+def expose(
+    model: onnx.ModelProto,
+    *,
+    graph: Graph,
+    fetch: Sequence[str],
+    cuts: Mapping[str, CutType],
+    edits: Sequence[NodeEdit] = (),
+) -> ExposedModel:
     """Build the part of ``model`` that computes ``fetch`` from graph inputs and ``cuts``.
 
     Args:
@@ -44,8 +52,13 @@ def expose(model: onnx.ModelProto, *, graph: Graph, fetch: Sequence[str], cuts: 
         fetch: Values that a node of the main graph computes.
         cuts: Values, graph inputs or initializers of the main graph; their consumers, those inside bodies
             too, read a graph input instead.
+        edits: Other forms of some nodes.
     """
-    originals = [model.graph.node[index] for index in _needed_nodes(graph, fetch=fetch, cuts=cuts)]
+    edited = {edit.index: edit for edit in edits}
+    originals = [
+        _edited(model.graph.node[index], edited[index]) if index in edited else model.graph.node[index]
+        for index in _needed_nodes(graph, fetch=fetch, cuts=cuts)
+    ]
     names = _fresh_names(cuts, model=model)
     opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
     structure = import_bare(model.graph, originals, opset=opset)
@@ -62,6 +75,22 @@ def expose(model: onnx.ModelProto, *, graph: Graph, fetch: Sequence[str], cuts: 
     exported = gs.export_onnx(structure, do_type_check=False, opset_imports=list(model.opset_import))
     proto = _restored(exported.graph, model, originals=originals, initializers=read - set(cuts))
     return ExposedModel(proto=proto, inputs={value: name for value, name in names.items() if value in read})
+
+
+def _edited(node: onnx.NodeProto, edit: NodeEdit) -> onnx.NodeProto:
+    """A copy of ``node`` in its other form."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.op_type = edit.op_type or node.op_type
+    if edit.order:
+        copy.input[:] = [node.input[place] for place in edit.order]
+    if edit.attributes is not None:
+        del copy.attribute[:]
+        copy.attribute.extend(a for a in node.attribute if a.name not in edit.attributes)
+        copy.attribute.extend(
+            onnx.helper.make_attribute(name, value) for name, value in edit.attributes.items() if value is not None
+        )
+    return copy
 
 
 def _needed_nodes(graph: Graph, *, fetch: Sequence[str], cuts: Mapping[str, CutType]) -> list[int]:

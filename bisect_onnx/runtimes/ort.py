@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bisect_onnx.core.edits import NodeEdit
 from bisect_onnx.core.graph import Graph
 from bisect_onnx.readers.onnx_file import OnnxFile
 from bisect_onnx.runtimes.base import Array
@@ -70,9 +71,16 @@ class OrtCandidate:
         )
         return flattened(found, {output.name for output in outputs if is_exposable(output.type)})
 
-    def probe(self, feeds: Mapping[str, Array], *, fetch: Sequence[str], cuts: Mapping[str, Array]) -> dict[str, Array]:
+    def probe(
+        self,
+        feeds: Mapping[str, Array],
+        *,
+        fetch: Sequence[str],
+        cuts: Mapping[str, Array],
+        edits: Sequence[NodeEdit] = (),
+    ) -> dict[str, Array]:
         """Run at level 0 on CPU with values replaced and exposed; see `runtimes.base.Candidate.probe`."""
-        return self._prober.probe(feeds, fetch=fetch, cuts=cuts)
+        return self._prober.probe(feeds, fetch=fetch, cuts=cuts, edits=edits)
 
 
 def flattened(outputs: Mapping[str, Array], tensors: set[str]) -> dict[str, Array]:

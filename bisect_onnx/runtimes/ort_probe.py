@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnxruntime as ort
 
+from bisect_onnx.core.edits import NodeEdit
 from bisect_onnx.core.graph import ValueKind
 from bisect_onnx.errors import FeedDtypeError, FeedNamesError, FeedShapeError, ModelNotLoadedError, RuntimeFailedError
 from bisect_onnx.readers.onnx_file import OnnxFile
@@ -44,7 +45,14 @@ class Prober:
         self._sessions: collections.OrderedDict[object, ProbeSession] = collections.OrderedDict()
         self.runs = 0
 
-    def probe(self, feeds: Mapping[str, Array], *, fetch: Sequence[str], cuts: Mapping[str, Array]) -> dict[str, Array]:
+    def probe(
+        self,
+        feeds: Mapping[str, Array],
+        *,
+        fetch: Sequence[str],
+        cuts: Mapping[str, Array],
+        edits: Sequence[NodeEdit] = (),
+    ) -> dict[str, Array]:
         """See `runtimes.base.Candidate.probe`.
 
         ``cuts`` may also name graph inputs and initializers. A fetched graph input or initializer is
@@ -65,7 +73,7 @@ class Prober:
         found = {name: self._given(name, feeds) for name in fetch if graph.producer(name) is None}
         computed = tuple(dict.fromkeys(name for name in fetch if name not in found))
         if computed:
-            found.update(self._run(feeds, fetch=computed, cuts=replaced))
+            found.update(self._run(feeds, fetch=computed, cuts=replaced, edits=tuple(edits)))
         return {name: found[name] for name in fetch if name in found}
 
     def _check(self, name: str, array: Array) -> None:
@@ -93,10 +101,15 @@ class Prober:
         raise _missing([name], path=str(self._file.path), signature=self._file.graph.inputs)
 
     def _run(
-        self, feeds: Mapping[str, Array], *, fetch: tuple[str, ...], cuts: Mapping[str, Array]
+        self,
+        feeds: Mapping[str, Array],
+        *,
+        fetch: tuple[str, ...],
+        cuts: Mapping[str, Array],
+        edits: tuple[NodeEdit, ...],
     ) -> dict[str, Array]:
         types = {name: CutType(dtype=plain_dtype(array), rank=array.ndim) for name, array in cuts.items()}
-        probe = self._session(fetch, types)
+        probe = self._session(fetch, types, edits)
         arrays = {probe.inputs[name]: array for name, array in cuts.items() if name in probe.inputs}
         wanted = {value.name for value in probe.session.get_inputs()} - set(arrays)
         arrays.update({name: feeds[name] for name in sorted(wanted & set(feeds))})
@@ -105,21 +118,25 @@ class Prober:
         self.runs += 1
         return run_named(probe.session, arrays, fetch=probe.fetch, file=self._file)
 
-    def _session(self, fetch: tuple[str, ...], cuts: Mapping[str, CutType]) -> ProbeSession:
-        key = (fetch, tuple(cuts.items()))
+    def _session(
+        self, fetch: tuple[str, ...], cuts: Mapping[str, CutType], edits: tuple[NodeEdit, ...]
+    ) -> ProbeSession:
+        key = (fetch, tuple(cuts.items()), edits)
         if key in self._sessions:
             self._sessions.move_to_end(key)
             return self._sessions[key]
-        made = self._create(fetch, cuts)
+        made = self._create(fetch, cuts, edits)
         self._sessions[key] = made
         while len(self._sessions) > KEPT_SESSIONS:
             self._sessions.popitem(last=False)
         return made
 
-    def _create(self, fetch: tuple[str, ...], cuts: Mapping[str, CutType]) -> ProbeSession:
+    def _create(
+        self, fetch: tuple[str, ...], cuts: Mapping[str, CutType], edits: tuple[NodeEdit, ...]
+    ) -> ProbeSession:
         if self._weights is None:
             self._weights = PlacedWeights(self._file)
-        exposed = expose(self._weights.model, graph=self._file.graph, fetch=fetch, cuts=cuts)
+        exposed = expose(self._weights.model, graph=self._file.graph, fetch=fetch, cuts=cuts, edits=edits)
         settings = self._settings.for_probes({**PROBE_CONFIG, **self._weights.config})
         try:
             session = create_session(exposed.proto.SerializeToString(), settings=settings, path=self._file.path)

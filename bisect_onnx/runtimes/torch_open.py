@@ -76,9 +76,8 @@ def open_up(
 
 
 def _is_boundary(value: Recorded, unit: Unit) -> bool:
-    floating = value.dtype.is_floating_point or value.dtype.is_complex
     random = unit.rebuild is None and unit.call.plan.is_random
-    return not floating or random or value.kind is not ValueKind.ACTIVATION
+    return random or value.kind is not ValueKind.ACTIVATION
 
 
 class _Opening(Recorder):  # type: ignore[no-untyped-call]  # torch's __init_subclass__ has no types

@@ -1,0 +1,79 @@
+"""Other forms of a node: what an exporter, or a hand, confuses it with. Values; an engine tries them."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from bisect_onnx.core.graph import Node
+
+__all__ = ["NodeEdit", "variants"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class NodeEdit:
+    """One node in another form; what is None stays.
+
+    ``order`` lists the positions of the old inputs in their new order. ``attributes`` are set; one whose
+    value is None is removed.
+    """
+
+    index: int
+    op_type: str | None = None
+    order: tuple[int, ...] | None = None
+    attributes: Mapping[str, int | float | str | tuple[int, ...] | None] | None = None
+
+    def __hash__(self) -> int:
+        return hash((self.index, self.op_type, self.order, repr(self.attributes)))
+
+
+# Operators of equal signature that stand in for each other by mistake.
+_FAMILIES: Final = (
+    ("Floor", "Ceil", "Round"),
+    ("Max", "Min"),
+    ("Add", "Sub", "Mul", "Div"),
+    ("And", "Or", "Xor"),
+    ("Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
+    ("ArgMax", "ArgMin"),
+    ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"),
+    ("Sin", "Cos"),
+    ("Exp", "Log"),
+    ("Sqrt", "Reciprocal"),
+    ("AveragePool", "MaxPool"),
+    ("Relu", "Elu", "LeakyRelu", "Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softplus", "Softsign", "HardSwish", "Mish", "Gelu",
+     "Abs", "Neg", "Identity"),
+)  # fmt: skip
+_ORDERED: Final = frozenset({"Sub", "Div", "Pow", "Mod", "MatMul", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"})
+# Concat of more parts has too many orders to try.
+_MOST_PARTS = 3
+
+
+def variants(node: Node) -> Iterator[NodeEdit]:
+    """Every other form of ``node`` worth trying, the likeliest first."""
+    count = len(node.inputs)
+    if node.op_type in _ORDERED and count == 2:
+        yield NodeEdit(index=node.index, order=(1, 0))
+    if node.op_type == "Where":
+        yield NodeEdit(index=node.index, order=(0, 2, 1))
+    if node.op_type == "Concat" and 1 < count <= _MOST_PARTS:
+        for order in itertools.permutations(range(count)):
+            if order != tuple(range(count)):
+                yield NodeEdit(index=node.index, order=order)
+    if node.op_type == "Mod":
+        yield NodeEdit(index=node.index, attributes={"fmod": 0 if node.attributes.get("fmod") else 1})
+    if node.op_type == "Gelu":
+        form = "none" if node.attributes.get("approximate") == "tanh" else "tanh"
+        yield NodeEdit(index=node.index, attributes={"approximate": form})
+    for family in _FAMILIES:
+        if node.op_type in family and node.domain in ("", "ai.onnx"):
+            for other in family:
+                if other != node.op_type:
+                    kept = _kept_attributes(node, other)
+                    yield NodeEdit(index=node.index, op_type=other, attributes=kept)
+
+
+def _kept_attributes(node: Node, other: str) -> dict[str, None]:
+    """Removes what only the old operator knows; reductions, arg and pool operators keep theirs."""
+    if other.startswith(("Reduce", "Arg")):
+        return {}
+    return dict.fromkeys(node.attributes) if node.attributes else {}
