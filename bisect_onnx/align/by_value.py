@@ -2,13 +2,15 @@
 
 A value match is a hypothesis, not an acquittal: what is found here is judged by the segment test. The walk
 keeps to the graph, though. A value is only paired with a reference value that descends from the partners
-of everything it is computed from, so an earlier or a foreign value that happens to look alike is not taken.
+of everything it is computed from, so an earlier or a foreign value that happens to look alike is not taken;
+and a reference value stands for no more computing nodes than the reference made calls.
 """
 
-from collections.abc import Collection, Mapping
+import collections
+from collections.abc import Mapping
 
 from bisect_onnx.align.distance import NEAR
-from bisect_onnx.align.operators import same_operator
+from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH, same_operator
 from bisect_onnx.align.reference_index import Match, ReferenceIndex
 from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.graph import Graph, Node, ValueKind
@@ -51,9 +53,10 @@ def pair_by_value(
     above: dict[str, frozenset[int]] = {
         name: frozenset({index.group_of[pair.reference]}) for name, pair in pairs.items()
     }
-    taken = {index.group_of[pair.reference] for pair in fixed.values()}
+    taken = collections.Counter(index.group_of[pair.reference] for name, pair in fixed.items() if name not in pairs)
     for node in graph.nodes:
         ancestors = frozenset[int]().union(*(above[name] for name in reads(node) if name in above))
+        read = frozenset(index.group_of[pairs[name].reference] for name in reads(node) if name in pairs)
         for name in node.real_outputs():
             if graph.kind(name) is not ValueKind.ACTIVATION:
                 continue  # a shape of something is not computed from its numbers
@@ -62,12 +65,14 @@ def pair_by_value(
             if pair is None and name in observed:
                 found = acceptable(index, observed[name], ancestors=ancestors, narrow=narrow)
                 found = [m for m in found if m.distance <= nearest and (name, m.group) not in barred]
+                found = [m for m in found if m.group in ancestors or taken[m.group] < index.calls(m.group)]
                 shape = observed[name].shape
-                pair = choose(index, found, node=node, name=name, shape=shape, ancestors=ancestors, taken=taken)
+                pair = choose(index, found, node=node, name=name, shape=shape, ancestors=ancestors, read=read)
             if pair is not None:
+                group = index.group_of[pair.reference]
                 pairs[name] = pair
-                above[name] = frozenset({index.group_of[pair.reference]})
-                taken |= above[name]
+                above[name] = frozenset({group})
+                taken[group] += (group not in ancestors) - (name in fixed)
     return pairs
 
 
@@ -118,20 +123,28 @@ def choose(
     name: str,
     shape: tuple[int, ...],
     ancestors: frozenset[int],
-    taken: Collection[int] = (),
+    read: frozenset[int] | None = None,
 ) -> Pair | None:
     """The best of several matches: nearest by value, then same module and operator, then the earliest.
 
-    A class that stands for another candidate value already (``taken``) comes after its equals: call order
-    decides between them.
+    Args:
+        index: The reference.
+        found: What `acceptable` gave.
+        node: The node that computes the value.
+        name: The value.
+        shape: The value's.
+        ancestors: Classes of the nearest pairs above it.
+        read: Those among them that ``node`` reads itself; None when it is not known.
     """
-    found = [match for match in found if _possible(index, match.group, node=node, name=name, ancestors=ancestors)]
+    passed = ancestors if read is None else read
+    found = [match for match in found if _possible(index, match.group, node=node, ancestors=ancestors, passed=passed)]
+    found = [match for match in found if _in_slot(index, match.group, node=node, name=name)]
     if not found:
         return None
     best = found[0].distance
     rivals = [match for match in found if match.distance <= max(3 * best, INDISTINCT)]
 
-    def rank(match: Match) -> tuple[bool, int, bool, bool, int]:
+    def rank(match: Match) -> tuple[bool, int, bool, int]:
         members = index.members[match.group]
         producers = [producer for member in members if (producer := index.graph.producer(member)) is not None]
         same_module = node.module is not None and any(producer.module == node.module for producer in producers)
@@ -139,8 +152,7 @@ def choose(
         # What computes is expected to make something new, even where that changes the last bits only.
         kind = 1 if passes_through else 0 if _same_kind(index, match.group, node=node) else 2
         fits = any(index.fingerprints[member].shape == shape for member in members)
-        used = match.group in taken and not passes_through
-        return (not same_module, kind, not fits, used, match.group)
+        return (not same_module, kind, not fits, match.group)
 
     group = min(rivals, key=rank).group
     reference = index.member(group, shape=shape, module=node.module)
@@ -158,14 +170,24 @@ def _same_kind(index: ReferenceIndex, group: int, *, node: Node) -> bool:
     return any(origin is not None and same_operator(node.op_type, origin.op_type) for origin in origins)
 
 
-def _possible(index: ReferenceIndex, group: int, *, node: Node, name: str, ancestors: frozenset[int]) -> bool:
-    """Whether ``name``, an output of ``node``, may stand for a class of equal numbers.
+def _possible(
+    index: ReferenceIndex, group: int, *, node: Node, ancestors: frozenset[int], passed: frozenset[int]
+) -> bool:
+    """Whether an output of ``node`` may stand for a class of equal numbers.
 
-    Two equalities prove nothing: a tensor of one number only (all zero: a fault makes those too) needs an
-    operator of the same kind, and the halves of a split must not stand for each other.
+    What computes makes something new: that its result equals what it was computed from proves nothing, unless
+    the reference has such a call there as well. Nor does a tensor of one number prove anything (all zero: a fault
+    makes those too).
     """
-    if index.fingerprint(group).distinct <= 1 and index.fingerprint(group).size > 1:
-        return group in ancestors or _same_kind(index, group, node=node)
+    same_kind = _same_kind(index, group, node=node)
+    if group in ancestors:
+        return group in passed and (same_kind or node.op_type in PASS_THROUGH | MOVEMENT)
+    one_number = index.fingerprint(group).distinct <= 1 and index.fingerprint(group).size > 1
+    return same_kind or not one_number
+
+
+def _in_slot(index: ReferenceIndex, group: int, *, node: Node, name: str) -> bool:
+    """Whether ``name`` comes from the same output of ``node`` as the class does: halves of a split are not swapped."""
     slots = set()
     for member in index.members[group]:
         origin = index.graph.producer(member)

@@ -46,6 +46,7 @@ class ReferenceIndex:
         self.members: list[list[str]] = []  # value names by class, in order of appearance
         self.ancestors: list[int] = []  # bit set of classes by class, itself included
         self.structured = bool(graph.nodes)
+        self._calls: dict[int, int] = {}
         self._numbering: dict[tuple[object, ...], int] = {}
         self._roots: dict[str, frozenset[str]] = {}  # parameters that a value without inputs is made of
         for name in graph.inputs:
@@ -99,8 +100,10 @@ class ReferenceIndex:
                 earlier = self._numbering.get(key)
                 if earlier is not None and _equal(known, self.fingerprints[self.members[earlier][0]]):
                     same = earlier
+                    self._calls[same] = self._calls.get(same, 0) + 1
             if same is None:
                 same = self._new_group(name, above)
+                self._calls[same] = 1
             else:
                 self._join(name, same, ancestors=above)
             self._numbering.setdefault(key, same)
@@ -133,6 +136,10 @@ class ReferenceIndex:
 
     def fingerprint(self, group: int) -> Fingerprint:
         return self.fingerprints[self.members[group][0]]
+
+    def calls(self, group: int) -> float:
+        """How many calls made the class anew, views not counted: 0 for an input, no limit where no calls are known."""
+        return self._calls.get(group, 0) if self.structured else float("inf")
 
     def descends(self, group: int, ancestors: Iterable[int]) -> bool:
         """Whether ``group`` is computed from (or is) each of ``ancestors``; always true without a graph."""

@@ -37,7 +37,9 @@ def accuse_all(
         if accused.pair.candidate in explained:
             continue
         item, pairs, computed = _to_the_end(accused, region=region, settled=settled)
-        cleared = _cleared(settled, but={node.index for node in item.segment.nodes if node not in accused.segment.nodes})
+        cleared = _cleared(
+            settled, but={node.index for node in item.segment.nodes if node not in accused.segment.nodes}
+        )
         found = narrow(item, region=region, pairs=pairs, parameter_of=parameter_of, cleared=cleared)
         narrowed.setdefault(found.node.index, found)
         culprits.append(accuse(item, found, region=region, pairs=pairs, computed=computed, truth=truth))
@@ -58,9 +60,7 @@ def _cleared(settled: Settled, *, but: set[int]) -> frozenset[int]:
     return frozenset(right - but)
 
 
-def _to_the_end(
-    item: Judged, *, region: Region, settled: Settled
-) -> tuple[Judged, Mapping[str, Pair], Array]:
+def _to_the_end(item: Judged, *, region: Region, settled: Settled) -> tuple[Judged, Mapping[str, Pair], Array]:
     """The segment, lengthened by operators that only passed the reference's value on.
 
     Feeding the reference's value to an Add of zero gives the reference's value, so both the Add and what
@@ -78,9 +78,7 @@ def _to_the_end(
     return item, pairs, computed
 
 
-def _passing_on(
-    item: Judged, *, region: Region, pairs: Mapping[str, Pair], settled: Settled
-) -> Judged | None:
+def _passing_on(item: Judged, *, region: Region, pairs: Mapping[str, Pair], settled: Settled) -> Judged | None:
     """The one segment that reads the accused value, if it gives the same reference value and could compute."""
     readers = [
         other

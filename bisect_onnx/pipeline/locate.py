@@ -31,7 +31,7 @@ from bisect_onnx.pipeline.confirming import OutputPair, pair_outputs, settle_out
 from bisect_onnx.pipeline.judge import exact_floor
 from bisect_onnx.pipeline.narrow import Narrowed
 from bisect_onnx.pipeline.prober import Prober
-from bisect_onnx.pipeline.region import Judged, Region
+from bisect_onnx.pipeline.region import Region
 from bisect_onnx.pipeline.request import LocateRequest
 from bisect_onnx.pipeline.rows import EMPTY_ALIGNMENT, alignment_summary, labelled, node_rows
 from bisect_onnx.pipeline.settle import Gap, Settled, Settling
@@ -127,7 +127,7 @@ class _Locating:
                 self.outputs = before
                 return answer(status=Status.HARNESS, outputs=before, findings=(finding,))
             self.findings.append(preflight.left_in_training(training, before=before, after=self.outputs))
-        unsteady = preflight.unsteady_side(self.sides, truth=self.truth)
+        unsteady = preflight.unsteady_side(self.sides)
         if unsteady is not None:
             return answer(status=Status.INCONCLUSIVE, outputs=self.outputs, findings=(unsteady,))
         return None

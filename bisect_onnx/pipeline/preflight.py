@@ -69,7 +69,7 @@ def _worst(rows: Sequence[OutputRow]) -> float | None:
     return max(figures, default=None)
 
 
-def unsteady_side(sides: Sides, *, truth: Mapping[str, Array]) -> Finding | None:
+def unsteady_side(sides: Sides) -> Finding | None:
     """A side that answers differently when asked again; then nothing can be said about a node."""
     first = sides.reference.run(sides.feeds.reference)
     second = sides.reference.run(sides.feeds.reference)

@@ -77,6 +77,9 @@ def _row(
     found = [judged[name] for name in node.real_outputs() if name in judged]
     item = max(found, key=lambda each: (each.mismatch, each.judgement.scaled), default=None)
     module = node.module
+    paired = next((pairs[name] for name in node.real_outputs() if name in pairs), None)
+    if item is None and paired is not None:
+        return _unasked(node, paired, accumulated=accumulated.get(paired.candidate), impact=impact)
     if item is None:
         code, reason = _silence(node, region, inside=inside, shapes_only=shapes_only)
         return NodeRow(
@@ -105,6 +108,16 @@ def _row(
         reason_code=None,
         reason=None,
     )
+
+
+def _unasked(node: Node, pair: Pair, *, accumulated: float | None, impact: float | None) -> NodeRow:
+    """A node with a partner that a bisection had no need to test."""
+    return NodeRow(
+        index=node.index, node=node.name, op_type=node.op_type, path=node.path, module=node.module,
+        pair=PairRow(reference=pair.reference, basis=pair.basis, transform=pair.transform),
+        verdict=Verdict.UNTESTABLE, inherited=None, introduced=None, accumulated=accumulated, noise=None, threshold=None,
+        impact=impact, reason_code=None, reason="the bisection needed no test of it",
+    )  # fmt: skip
 
 
 def _silence(node: Node, region: Region, *, inside: set[int], shapes_only: frozenset[str]) -> tuple[ReasonCode, str]:

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Mapping
 
 from bisect_onnx.align.by_structure import Hypothesis, hypotheses, same_family
+from bisect_onnx.align.by_value import acceptable, choose, pair_by_value
 from bisect_onnx.align.distance import NEAR
 from bisect_onnx.align.operators import PASS_THROUGH
-from bisect_onnx.align.by_value import acceptable, choose, pair_by_value
 from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.compare import Array
 from bisect_onnx.core.graph import Graph

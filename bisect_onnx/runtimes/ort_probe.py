@@ -131,9 +131,7 @@ class Prober:
             self._sessions.popitem(last=False)
         return made
 
-    def _create(
-        self, fetch: tuple[str, ...], cuts: Mapping[str, CutType], edits: tuple[NodeEdit, ...]
-    ) -> ProbeSession:
+    def _create(self, fetch: tuple[str, ...], cuts: Mapping[str, CutType], edits: tuple[NodeEdit, ...]) -> ProbeSession:
         if self._weights is None:
             self._weights = PlacedWeights(self._file)
         exposed = expose(self._weights.model, graph=self._file.graph, fetch=fetch, cuts=cuts, edits=edits)
