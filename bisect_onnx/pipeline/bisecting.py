@@ -17,8 +17,9 @@ from bisect_onnx.core.search import Found, bisect
 from bisect_onnx.core.segments import frontiers
 from bisect_onnx.core.tolerance import FACTOR, unit_roundoff
 from bisect_onnx.pipeline.judge import exact_floor, scaled_gap
+from bisect_onnx.pipeline.knowledge import Gap
 from bisect_onnx.pipeline.region import Judged, Region
-from bisect_onnx.pipeline.settle import Gap, Settled, Settling, subgraph
+from bisect_onnx.pipeline.settle import Settled, Settling, subgraph
 
 __all__ = ["Bisected", "bisect_region"]
 

@@ -29,12 +29,13 @@ from bisect_onnx.pipeline.accusing import accuse_all, origin
 from bisect_onnx.pipeline.bisecting import bisect_region
 from bisect_onnx.pipeline.confirming import OutputPair, pair_outputs, settle_outputs, with_floors
 from bisect_onnx.pipeline.judge import exact_floor
+from bisect_onnx.pipeline.knowledge import Gap
 from bisect_onnx.pipeline.narrow import Narrowed
 from bisect_onnx.pipeline.prober import Prober
 from bisect_onnx.pipeline.region import Region
 from bisect_onnx.pipeline.request import LocateRequest
 from bisect_onnx.pipeline.rows import EMPTY_ALIGNMENT, alignment_summary, labelled, node_rows
-from bisect_onnx.pipeline.settle import Gap, Settled, Settling
+from bisect_onnx.pipeline.settle import Settled, Settling
 from bisect_onnx.pipeline.sides import Sides, open_sides
 from bisect_onnx.pipeline.verdicts import Answer, answer
 from bisect_onnx.runtimes.base import Capture

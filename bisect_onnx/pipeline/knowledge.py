@@ -1,0 +1,82 @@
+"""What a settling knows besides its pairs, and the questions that all its parts ask."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from bisect_onnx.core.alignment import Basis, Pair
+from bisect_onnx.core.compare import Array
+from bisect_onnx.core.segments import Segment
+from bisect_onnx.pipeline.region import Judged, Region
+
+__all__ = ["Gap", "Knowledge"]
+
+# Hypotheses tried per segment and round. Each is one run of a few nodes (milliseconds).
+MOST_TRIALS = 48
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Gap:
+    """An operation of the reference that the candidate lacks: ``reader`` needs ``reference`` where it gets ``value``."""
+
+    value: str
+    reader: str
+    reference: str
+
+
+class Knowledge:
+    """Grows while a region settles; the pairs themselves are passed along, so that trials cost nothing.
+
+    ``outputs`` are the pairs of the region's outputs, which stand. ``barred`` are pairs (candidate value,
+    reference class) that were found wrong, ``exhausted`` searches that found nothing, ``confirmed`` values whose
+    pair something below them speaks for.
+    """
+
+    def __init__(
+        self, region: Region, *, outputs: Mapping[str, Pair], parameter_of: Mapping[str, str], narrow: bool
+    ) -> None:
+        self.region = region
+        self.outputs = outputs
+        self.parameter_of = parameter_of
+        self.narrow = narrow
+        self.barred: set[tuple[str, int]] = set()
+        self.exhausted: set[tuple[str, tuple[str, ...]]] = set()
+        self.confirmed: set[str] = set()
+        self.gaps: list[Gap] = []
+
+    def cuts(self, pairs: Mapping[str, Pair]) -> list[Pair]:
+        """Pairs that can be fed: computed here, observable, and of as many elements on both sides."""
+        index = self.region.index
+        return [
+            pair
+            for name, pair in pairs.items()
+            if name in self.region.plain
+            and self.region.plain[name].size == index.fingerprint(index.group_of[pair.reference]).size
+        ]
+
+    def fed(self, item: Judged, pairs: Mapping[str, Pair]) -> list[int]:
+        index = self.region.index
+        return sorted({index.group_of[pairs[value].reference] for value in item.segment.inputs})
+
+    def between(self, item: Judged, pairs: Mapping[str, Pair]) -> list[int]:
+        index = self.region.index
+        return index.between(self.fed(item, pairs), index.group_of[item.pair.reference])
+
+    def anchored(self, name: str) -> bool:
+        return name in self.outputs or name in self.confirmed
+
+    def reads_parameter(self, segment: Segment) -> bool:
+        return any(name in self.parameter_of for node in segment.nodes for name in node.real_inputs())
+
+    def output_mismatches(self, item: Judged, pairs: Mapping[str, Pair], computed: Array) -> bool:
+        return self.region.judged(item.pair, pairs, computed).mismatch
+
+    def stands_for(self, value: str, group: int) -> Pair:
+        shape = self.region.plain[value].shape
+        reference = self.region.index.member(group, shape=shape)
+        same = self.region.index.fingerprints[reference].shape == shape
+        return Pair(
+            candidate=value,
+            reference=reference,
+            basis=Basis.STRUCTURE,
+            transform="identity" if same else "reshape",
+        )
