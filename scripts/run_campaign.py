@@ -67,7 +67,7 @@ class Line:
         return self.outcome is not Outcome.RIGHT and (blamable or self.outcome is not Outcome.SILENT)
 
 
-def _run(trial: Trial, folder: Path, keep: Path) -> Line | None:  # noqa: PLR0917 - called by map
+def _run(trial: Trial, folder: Path, keep: Path) -> Line | None:
     case = prepared(trial, folder=folder)
     if case is None:
         return None

@@ -40,8 +40,8 @@ _FAMILIES: Final = (
     ("Exp", "Log"),
     ("Sqrt", "Reciprocal"),
     ("AveragePool", "MaxPool"),
-    ("Relu", "Elu", "LeakyRelu", "Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softplus", "Softsign", "HardSwish", "Mish", "Gelu",
-     "Abs", "Neg", "Identity"),
+    ("Relu", "Elu", "LeakyRelu", "Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softplus", "Softsign", "HardSwish", "Mish",
+     "Gelu", "Abs", "Neg", "Identity"),
 )  # fmt: skip
 _ORDERED: Final = frozenset({"Sub", "Div", "Pow", "Mod", "MatMul", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"})
 # Concat of more parts has too many orders to try.
@@ -50,26 +50,29 @@ _MOST_PARTS = 3
 
 def variants(node: Node) -> Iterator[NodeEdit]:
     """Every other form of ``node`` worth trying, the likeliest first."""
-    count = len(node.inputs)
-    if node.op_type in _ORDERED and count == 2:
-        yield NodeEdit(index=node.index, order=(1, 0))
-    if node.op_type == "Where":
-        yield NodeEdit(index=node.index, order=(0, 2, 1))
-    if node.op_type == "Concat" and 1 < count <= _MOST_PARTS:
-        for order in itertools.permutations(range(count)):
-            if order != tuple(range(count)):
-                yield NodeEdit(index=node.index, order=order)
+    for order in _orders(node):
+        yield NodeEdit(index=node.index, order=order)
     if node.op_type == "Mod":
         yield NodeEdit(index=node.index, attributes={"fmod": 0 if node.attributes.get("fmod") else 1})
     if node.op_type == "Gelu":
         form = "none" if node.attributes.get("approximate") == "tanh" else "tanh"
         yield NodeEdit(index=node.index, attributes={"approximate": form})
-    for family in _FAMILIES:
-        if node.op_type in family and node.domain in ("", "ai.onnx"):
-            for other in family:
-                if other != node.op_type:
-                    kept = _kept_attributes(node, other)
-                    yield NodeEdit(index=node.index, op_type=other, attributes=kept)
+    if node.domain in ("", "ai.onnx"):
+        for other in (other for family in _FAMILIES if node.op_type in family for other in family):
+            if other != node.op_type:
+                yield NodeEdit(index=node.index, op_type=other, attributes=_kept_attributes(node, other))
+
+
+def _orders(node: Node) -> list[tuple[int, ...]]:
+    """Other orders of the inputs that mean something else."""
+    count = len(node.inputs)
+    if node.op_type in _ORDERED and count == 2:
+        return [(1, 0)]
+    if node.op_type == "Where":
+        return [(0, 2, 1)]
+    if node.op_type == "Concat" and 1 < count <= _MOST_PARTS:
+        return [order for order in itertools.permutations(range(count)) if order != tuple(range(count))]
+    return []
 
 
 def _kept_attributes(node: Node, other: str) -> dict[str, None]:

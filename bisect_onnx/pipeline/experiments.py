@@ -6,7 +6,7 @@ the reference's inputs was wrong.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -75,14 +75,8 @@ def right_after_an_edit(
     suspects = [node for node in item.segment.nodes if node.index not in cleared]
     numbers = _numbers(calls)
     for node in suspects:
-        for name in node.real_inputs():
-            array = region.prober.candidate.parameters.get(name)
-            if array is None or array.size != 1 or array.dtype.kind not in "fi":
-                continue
-            for number in numbers:
-                form = np.full(array.shape, number).astype(array.dtype)
-                if form != array and _right_with(item, {name: form}, region=region, pairs=pairs):
-                    return node
+        if any(_right_with(item, form, region=region, pairs=pairs) for form in _other_numbers(node, numbers, region)):
+            return node
     for node in suspects:
         for edit in variants(node):
             # Another operator is only tried when the reference calls one like it here: few elements or
@@ -92,6 +86,18 @@ def right_after_an_edit(
             if _right_with(item, {}, region=region, pairs=pairs, edits=(edit,)):
                 return node
     return None
+
+
+def _other_numbers(node: Node, numbers: Sequence[float], region: Region) -> Iterator[dict[str, Array]]:
+    """Each single-element constant that the node reads, with each of ``numbers`` in its place."""
+    for name in node.real_inputs():
+        array = region.prober.candidate.parameters.get(name)
+        if array is None or array.size != 1 or array.dtype.kind not in "fi":
+            continue
+        for number in numbers:
+            form = np.full(array.shape, number).astype(array.dtype)
+            if form != array:
+                yield {name: form}
 
 
 def _calls_like(op_type: str, call: Node) -> bool:

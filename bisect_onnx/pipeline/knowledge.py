@@ -16,7 +16,7 @@ MOST_TRIALS = 48
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Gap:
-    """An operation of the reference that the candidate lacks: ``reader`` needs ``reference`` where it gets ``value``."""
+    """An operation that the candidate lacks: ``reader`` needs ``reference`` where it gets ``value``."""
 
     value: str
     reader: str

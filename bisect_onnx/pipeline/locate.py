@@ -180,7 +180,7 @@ class _Locating:
             settled, steps = self._settle(region, parameter_of)
         with self.run.stage("certify", "Narrowing to the node and proving it"):
             culprits, narrowed = accuse_all(region, settled, parameter_of=parameter_of, truth=self.truth)
-        return self._assemble(region, settled, culprits, narrowed, steps)
+        return self._assemble(region, settled, culprits=culprits, narrowed=narrowed, steps=steps)
 
     def _settle(self, region: Region, parameter_of: Mapping[str, str]) -> tuple[Settled, tuple[Step, ...] | None]:
         """The segments with their judgements; steps when they came by bisection, otherwise None."""
@@ -272,6 +272,7 @@ class _Locating:
         self,
         region: Region,
         settled: Settled,
+        *,
         culprits: Sequence[Culprit],
         narrowed: Mapping[int, Narrowed],
         steps: tuple[Step, ...] | None,

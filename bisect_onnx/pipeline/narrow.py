@@ -6,6 +6,7 @@ parameter of the module put in the place of an initializer, the order of the ele
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -190,10 +191,10 @@ def _free(node: Node, region: Region, parameter_of: Mapping[str, str]) -> bool:
 def _unlike_siblings(nodes: Sequence[Node], whole: Graph) -> frozenset[int]:
     """Indices of nodes that differ from the node at the same place of every other such sequence in the graph."""
     kinds = [node.op_type for node in nodes]
-    if any(second.index - first.index > 64 for first, second in zip(nodes, nodes[1:], strict=False)):
+    if any(second.index - first.index > 64 for first, second in itertools.pairwise(nodes)):
         return frozenset()
     siblings: list[list[Node]] = []
-    flat = [node for node in whole.nodes if node.op_type not in ("Constant",)]
+    flat = [node for node in whole.nodes if node.op_type != "Constant"]
     for start in range(len(flat) - len(kinds) + 1):
         window = flat[start : start + len(kinds)]
         if [node.op_type for node in window] == kinds and window[0].index != nodes[0].index:

@@ -115,8 +115,8 @@ def _unasked(node: Node, pair: Pair, *, accumulated: float | None, impact: float
     return NodeRow(
         index=node.index, node=node.name, op_type=node.op_type, path=node.path, module=node.module,
         pair=PairRow(reference=pair.reference, basis=pair.basis, transform=pair.transform),
-        verdict=Verdict.UNTESTABLE, inherited=None, introduced=None, accumulated=accumulated, noise=None, threshold=None,
-        impact=impact, reason_code=None, reason="the bisection needed no test of it",
+        verdict=Verdict.UNTESTABLE, inherited=None, introduced=None, accumulated=accumulated, noise=None,
+        threshold=None, impact=impact, reason_code=None, reason="the bisection needed no test of it",
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped] # protobuf ships no types
+from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 from bisect_onnx.core.feeds import Array, GivenFeeds
