@@ -12,6 +12,7 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from bisect_onnx.align.by_value import pair_by_value
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.compare import Array, Verdict
@@ -20,8 +21,8 @@ from bisect_onnx.core.segments import reads
 from bisect_onnx.core.tensor import Fingerprint, fingerprint
 
 __all__ = [
-    "ATEN", "FEW", "Sources", "World", "candidate_of", "chain", "dags", "differing", "entry", "evaluate", "judge_of",
-    "prints", "random_worlds", "reordered", "subsets", "values_of",
+    "ATEN", "FEW", "Sources", "World", "both", "candidate_of", "chain", "dags", "differing", "entry", "evaluate",
+    "judge_of", "normal", "pairs_of", "prints", "random_worlds", "reordered", "subsets", "values_of",
 ]  # fmt: skip
 
 Sources = tuple[tuple[int, ...], ...]
@@ -213,6 +214,30 @@ def entry(graph: Graph, index: ReferenceIndex) -> dict[str, Pair]:
     return {
         name: Pair(candidate=name, reference=name, basis=Basis.NAME) for name in graph.inputs if name in index.group_of
     }
+
+
+# --- a reference and a candidate side by side ---
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    """Normally distributed float32 numbers, equal for equal arguments."""
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def both(**inputs: Array) -> tuple[World, World]:
+    """An empty reference and an empty candidate on the same inputs."""
+    reference, candidate = World(aten=True), World()
+    for name, array in inputs.items():
+        reference.input(name, array)
+        candidate.input(name, array)
+    return reference, candidate
+
+
+def pairs_of(reference: World, candidate: World, **options: Any) -> dict[str, str]:
+    """Reference value by candidate value, as the walk pairs them; graph inputs are left out."""
+    graph, index = candidate.graph(), reference.index()
+    found = pair_by_value(graph, index, observed=prints(candidate.numbers), fixed=entry(graph, index), **options)
+    return {name: pair.reference for name, pair in found.items() if name not in graph.inputs}
 
 
 # --- random worlds ---

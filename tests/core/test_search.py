@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bisect_onnx.core.compare import Verdict
 from bisect_onnx.core.search import ancestor_sets, bisect
-from tests.builders import Sources, chain, dags, differing, judge_of, subsets
+from tests.builders import FEW, Sources, chain, dags, differing, judge_of, subsets
 
 
 def first_differing(sources: Sources, bad: frozenset[int]) -> set[int]:
@@ -26,6 +26,7 @@ def faulty_dags(draw: st.DrawFn) -> tuple[Sources, frozenset[int], int]:
     return sources, bad, draw(st.sampled_from(sorted(bad)))
 
 
+@FEW
 @given(dags())
 def test_the_ancestors_of_a_value_are_itself_and_those_of_its_sources(sources):
     sets = ancestor_sets(sources)
@@ -118,6 +119,7 @@ def test_no_value_is_asked_twice_and_the_output_is_not_asked(data):
     assert [probe.value for probe in found.probes] == asked
 
 
+@FEW
 @given(faulty_dags())
 @example((chain(8), frozenset({5, 6, 7}), 7))
 def test_equal_questions_get_equal_answers(case):
@@ -128,6 +130,7 @@ def test_equal_questions_get_equal_answers(case):
     assert first == second
 
 
+@FEW
 @given(faulty_dags())
 def test_the_trace_tells_how_the_suspects_grew_fewer(case):
     sources, bad, failing = case
