@@ -186,6 +186,7 @@ class ReferenceIndex:
         level = [group]
         while level and len(found) < most:
             above = dict.fromkeys(operand for each in level for operand in self.operands(each) if operand not in found)
+            above.pop(group, None)  # a view may read what is computed from its class
             found.update(above)
             level = list(above)
         return list(found)[:most]

@@ -202,6 +202,43 @@ def test_the_operands_of_a_class_are_what_its_calls_read():
     assert index.operands(index.group_of["x"]) == []
 
 
+def test_upstream_of_a_class_are_what_it_is_computed_from_nearest_first_and_not_itself():
+    index = a_fork().index()
+
+    def upstream(name: str, most: int) -> list[str]:
+        return [index.members[found][0] for found in index.upstream(index.group_of[name], most=most)]
+
+    assert upstream("e", 9) == ["d", "b", "c", "a", "y", "x"]
+    assert upstream("e", 3) == ["d", "b", "c"]
+    assert upstream("x", 9) == []
+
+
+def test_a_view_that_reads_something_computed_from_it_is_not_upstream_of_itself():
+    # where(keep, x, x) passes x on, and keep is computed from x.
+    world = World(aten=True)
+    world.input("x", normal(3, 4))
+    world.op("Relu", "x", to="keep")
+    world.op("Where", "keep", "x", "x", to="same")
+    index = world.index()
+
+    assert classes(index) == [["x", "same"], ["keep"]]
+    assert index.upstream(0, most=9) == [1]
+
+
+def test_calls_that_made_a_class_are_counted_without_its_views():
+    world = World(aten=True)
+    world.input("x", normal(3, 4))
+    for call in "ab":
+        world.op("Tanh", "x", to=f"t{call}")
+        world.op("Identity", f"t{call}", to=f"copy{call}")
+    index = world.index()
+    recorded = ReferenceIndex(Graph(name="r", inputs=(), outputs=(), nodes=(), values={}), prints(world.numbers))
+
+    assert classes(index) == [["x"], ["ta", "copya", "tb", "copyb"]]
+    assert [index.calls(group) for group in range(2)] == [0, 2]
+    assert recorded.calls(0) == float("inf")
+
+
 # --- look-up ---
 
 
