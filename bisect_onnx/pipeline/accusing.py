@@ -12,17 +12,27 @@ from bisect_onnx.core.compare import Array, ErrorStats, compare_arrays
 from bisect_onnx.core.graph import Node
 from bisect_onnx.core.report import Certificate, Culprit, CulpritError
 from bisect_onnx.pipeline.judge import scaled_gap
-from bisect_onnx.pipeline.narrow import Narrowed, narrow
+from bisect_onnx.pipeline.knowledge import Gap
+from bisect_onnx.pipeline.narrow import Narrowed, falls_short, narrow
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.settle import Settled
 
-__all__ = ["accuse_all", "origin"]
+__all__ = ["Accusations", "accuse_all", "origin"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Accusations:
+    """Culprits, the first one first; how each was narrowed, by node index; operations that no node computes."""
+
+    culprits: tuple[Culprit, ...]
+    narrowed: Mapping[int, Narrowed]
+    gaps: tuple[Gap, ...]
 
 
 def accuse_all(
     region: Region, settled: Settled, *, parameter_of: Mapping[str, str], truth: Mapping[str, Array]
-) -> tuple[tuple[Culprit, ...], dict[int, Narrowed]]:
-    """All culprits of a settled region, the first one first, and how each was narrowed, by node index.
+) -> Accusations:
+    """All culprits of a settled region, and the operations it lacks.
 
     Args:
         region: The whole candidate.
@@ -33,6 +43,7 @@ def accuse_all(
     explained = {gap.reader for gap in settled.missing}
     culprits: list[Culprit] = []
     narrowed: dict[int, Narrowed] = {}
+    gaps = list(settled.missing)
     for accused in settled.accused:
         if accused.pair.candidate in explained:
             continue
@@ -40,10 +51,15 @@ def accuse_all(
         cleared = _cleared(
             settled, but={node.index for node in item.segment.nodes if node not in accused.segment.nodes}
         )
+        if falls_short(item, region=region, pairs=pairs, computed=computed):
+            readers = region.graph.consumers(item.pair.candidate)
+            reader = readers[0].outputs[0] if readers else item.pair.candidate
+            gaps.append(Gap(value=item.pair.candidate, reader=reader, reference=item.pair.reference))
+            continue
         found = narrow(item, region=region, pairs=pairs, parameter_of=parameter_of, cleared=cleared)
         narrowed.setdefault(found.node.index, found)
         culprits.append(accuse(item, found, region=region, pairs=pairs, computed=computed, truth=truth))
-    return _ranked(culprits), narrowed
+    return Accusations(culprits=_ranked(culprits), narrowed=narrowed, gaps=tuple(gaps))
 
 
 def _cleared(settled: Settled, *, but: set[int]) -> frozenset[int]:

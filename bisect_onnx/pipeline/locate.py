@@ -25,7 +25,7 @@ from bisect_onnx.core.report import (
 )
 from bisect_onnx.core.tolerance import Tolerance
 from bisect_onnx.pipeline import preflight
-from bisect_onnx.pipeline.accusing import accuse_all, origin
+from bisect_onnx.pipeline.accusing import Accusations, accuse_all, origin
 from bisect_onnx.pipeline.bisecting import bisect_region
 from bisect_onnx.pipeline.confirming import OutputPair, pair_outputs, settle_outputs, with_floors
 from bisect_onnx.pipeline.judge import exact_floor
@@ -179,8 +179,8 @@ class _Locating:
             parameter_of = self._parameter_names()
             settled, steps = self._settle(region, parameter_of)
         with self.run.stage("certify", "Narrowing to the node and proving it"):
-            culprits, narrowed = accuse_all(region, settled, parameter_of=parameter_of, truth=self.truth)
-        return self._assemble(region, settled, culprits=culprits, narrowed=narrowed, steps=steps)
+            accusations = accuse_all(region, settled, parameter_of=parameter_of, truth=self.truth)
+        return self._assemble(region, settled, accusations=accusations, steps=steps)
 
     def _settle(self, region: Region, parameter_of: Mapping[str, str]) -> tuple[Settled, tuple[Step, ...] | None]:
         """The segments with their judgements; steps when they came by bisection, otherwise None."""
@@ -273,10 +273,10 @@ class _Locating:
         region: Region,
         settled: Settled,
         *,
-        culprits: Sequence[Culprit],
-        narrowed: Mapping[int, Narrowed],
+        accusations: Accusations,
         steps: tuple[Step, ...] | None,
     ) -> Report:
+        culprits, narrowed = accusations.culprits, accusations.narrowed
         pairs = labelled(settled.pairs, region)
         judged = {name: dataclasses.replace(item, pair=pairs[name]) for name, item in settled.judged.items()}
         rows = node_rows(
@@ -286,7 +286,7 @@ class _Locating:
             shapes_only=self.sides.shapes_only,
             impacts={culprit.index: culprit.impact for culprit in culprits},
         )
-        gap = settled.missing[0] if settled.missing else None
+        gap = accusations.gaps[0] if accusations.gaps else None
         first = narrowed[culprits[0].index] if culprits else None
         verdict = answer(
             status=_status(culprits, gap),

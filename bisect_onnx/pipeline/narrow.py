@@ -14,6 +14,7 @@ import numpy as np
 from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Pair
+from bisect_onnx.core.compare import Array
 from bisect_onnx.core.graph import Graph, Node
 from bisect_onnx.pipeline.experiments import (
     WeightProof,
@@ -27,7 +28,13 @@ from bisect_onnx.pipeline.prober import Prober
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.settle import Settling, subgraph
 
-__all__ = ["Narrowed", "narrow"]
+__all__ = ["Narrowed", "falls_short", "narrow"]
+
+# Operators with a place for a bias or a scale of their own.
+TAKES_A_BIAS = frozenset({
+    "BatchNormalization", "Conv", "ConvTranspose", "Gemm", "GroupNormalization", "GRU", "InstanceNormalization",
+    "LayerNormalization", "LSTM", "RNN",
+})  # fmt: skip
 
 FLOAT_BITS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
 
@@ -75,6 +82,38 @@ def narrow(
     return Narrowed(node=suspects[0], suspects=tuple(suspects), reference_name=item.pair.reference, weight=None)
 
 
+def falls_short(item: Judged, *, region: Region, pairs: Mapping[str, Pair], computed: Array) -> bool:
+    """Whether the one node computed a step on the reference's way, rightly: what follows that step is missing.
+
+    Not for operators that would have taken the next step themselves (a convolution its bias).
+    """
+    if len(item.segment.nodes) != 1 or item.segment.nodes[0].op_type in TAKES_A_BIAS:
+        return False
+    found = _taken_apart(item, region=region, pairs=pairs)
+    if found is None:
+        return False
+    index, prober = found
+    output = index.group_of[item.pair.reference]
+    fed = [index.group_of[pairs[name].reference] for name in item.segment.inputs]
+    for group in index.between(fed, output):
+        name = index.member(group, shape=computed.shape)
+        if index.fingerprint(group).size == computed.size and index.fingerprint(group).distinct > 2:
+            step = prober.reference(name).reshape(computed.shape)
+            if scaled_gap(step, computed) <= item.judgement.threshold:
+                return True
+    return False
+
+
+def _taken_apart(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> tuple[ReferenceIndex, Prober] | None:
+    """The reference's calls of the segment, decomposed; None when its ends are lost on the way."""
+    given = [pairs[name].reference for name in item.segment.inputs]
+    opened = region.prober.capture.open_up([item.pair.reference], given=given)
+    index = ReferenceIndex(opened.graph, opened.fingerprints)
+    if any(name not in index.group_of for name in (*given, item.pair.reference)):
+        return None
+    return index, Prober(region.prober.candidate, opened, region.prober.feeds)
+
+
 def _opened(
     item: Judged,
     *,
@@ -86,13 +125,11 @@ def _opened(
     """The smallest part of the segment that is wrong against the opened-up reference."""
     if len(item.segment.nodes) == 1:
         return item, region, pairs
-    entry = {name: pairs[name] for name in item.segment.inputs}
-    given = [pair.reference for pair in entry.values()]
-    opened = region.prober.capture.open_up([item.pair.reference], given=given)
-    index = ReferenceIndex(opened.graph, opened.fingerprints)
-    if any(name not in index.group_of for name in (*given, item.pair.reference)):
+    found = _taken_apart(item, region=region, pairs=pairs)
+    if found is None:
         return item, region, pairs
-    prober = Prober(region.prober.candidate, opened, region.prober.feeds)
+    index, prober = found
+    entry = {name: pairs[name] for name in item.segment.inputs}
     values = {
         name: region.partner(pair)
         if name in region.plain

@@ -40,7 +40,7 @@ class Rerouting:
                 trial = self._right_with_input(item, value, group, pairs)
                 if trial is None:
                     continue
-                chain = self._chain_to_blame(value, pairs)
+                chain = self._chain_to_blame(value, group, pairs)
                 if chain:
                     ours = index.group_of[pairs[value].reference]
                     top = chain[-1]
@@ -65,11 +65,11 @@ class Rerouting:
         got = self.region.run(cuts, [item.pair.candidate])
         return None if self.known.output_mismatches(item, trial, got[item.pair.candidate]) else trial
 
-    def _chain_to_blame(self, value: str, pairs: Mapping[str, Pair]) -> list[str]:
+    def _chain_to_blame(self, value: str, right: int, pairs: Mapping[str, Pair]) -> list[str]:
         """``value`` and what it is a mere reshape of, up to the value whose operator should have done otherwise.
 
         That operator left its input as it was, or computes what another one computes already, or is a
-        reshape into a shape that the reference does not have. Empty when no operator is to blame.
+        reshape where the ``right`` class is no reshape of the same thing. Empty when no operator is to blame.
         """
         index, region = self.region.index, self.region
         group = index.group_of[pairs[value].reference]
@@ -81,8 +81,10 @@ class Rerouting:
         if region.graph.producer(chain[-1]) is not None and others:
             natural = all(node.op_type in PASS_THROUGH - {"Identity"} for node in segment.nodes)
             return [] if natural and set(segment.inputs) & set(others) else chain
-        shapes = {index.fingerprints[member].shape for member in index.members[group]}
-        return [value] if len(chain) > 1 and region.plain[value].shape not in shapes else []
+        # A Transpose exported as a Reshape has its shape from the right class and never the shape above it; an
+        # operation that is missing above a Reshape leaves both shapes in the right class.
+        shapes = {index.fingerprints[member].shape for member in index.members[right]}
+        return [value] if len(chain) > 1 and region.plain[chain[-1]].shape not in shapes else []
 
     def _reshaped_from(self, value: str, group: int, pairs: Mapping[str, Pair]) -> str | None:
         """The paired value that ``value`` is a reshape or cast of, when both stand for ``group``."""
