@@ -6,12 +6,13 @@ the reference's inputs was wrong.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from bisect_onnx.align.by_structure import same_family
-from bisect_onnx.align.operators import same_operator
+from bisect_onnx.align.operators import MOVEMENT, same_operator
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array
 from bisect_onnx.core.edits import NodeEdit, variants
@@ -58,7 +59,34 @@ def reads_another(item: Judged, *, region: Region, pairs: Mapping[str, Pair], cl
             form = region.prober.reference(reference).reshape(like.shape).astype(like.dtype, copy=False)
             if _right_with(item, {name: form}, region=region, pairs=pairs):
                 return readers[0]
+    return _swapped(item, region=region, pairs=pairs, cleared=cleared)
+
+
+def _swapped(item: Judged, *, region: Region, pairs: Mapping[str, Pair], cleared: frozenset[int]) -> Node | None:
+    """The node that gave out two values in the wrong places, or the first that reads one of them."""
+    names = [name for name in item.segment.inputs if name in region.plain]
+    for first, second in itertools.combinations(names, 2):
+        ours, theirs = region.partner(pairs[first]), region.partner(pairs[second])
+        if ours.size != theirs.size or ours.dtype != theirs.dtype or np.array_equal(ours.ravel(), theirs.ravel()):
+            continue
+        forms = {first: theirs.reshape(ours.shape), second: ours.reshape(theirs.shape)}
+        if not _right_with(item, forms, region=region, pairs=pairs):
+            continue
+        both = [source for source in _sources(first, region) if source in _sources(second, region)]
+        readers = [n for n in region.graph.consumers(first) if n in item.segment.nodes and n.index not in cleared]
+        return next(iter((*both, *readers)), None)
     return None
+
+
+def _sources(value: str, region: Region) -> list[Node]:
+    """Nodes with several outputs that ``value`` comes from by mere movement, nearest first."""
+    found = []
+    node = region.graph.producer(value)
+    while node is not None and node.op_type in MOVEMENT:
+        if len(node.real_outputs()) > 1:
+            found.append(node)
+        node = region.graph.producer(node.inputs[0])
+    return found
 
 
 def right_after_an_edit(
