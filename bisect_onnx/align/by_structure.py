@@ -15,7 +15,7 @@ from bisect_onnx.core.graph import Graph, Node
 from bisect_onnx.core.segments import Segment, reads
 from bisect_onnx.core.tensor import Fingerprint
 
-__all__ = ["Hypothesis", "hypotheses"]
+__all__ = ["Hypothesis", "hypotheses", "rearranged", "same_family"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -165,7 +165,7 @@ def _scored(
         + 3.0 * same_module
         + 2.0 * kind
         + 1.0 * shape
-        + 3.0 * _rearranged(observed, reference)
+        + 3.0 * rearranged(observed, reference)
         + 2.0 * max(0.0, _correlation(observed, reference))
         - 8.0 * (not descends)  # it would ignore an input: possible only where the candidate reads a wrong one
         - (0.0 if exporter else 4.0 * drift)  # the exporter's record needs no guess by place
@@ -206,7 +206,7 @@ def _shared_parameter(
     return bool(ours) and any(ours & index.parameters(call) for call in calls)
 
 
-def _rearranged(observed: Fingerprint, reference: Fingerprint) -> bool:
+def rearranged(observed: Fingerprint, reference: Fingerprint) -> bool:
     """Whether both hold the same elements in another order, as far as order-free statistics tell."""
     scale = max(reference.rms, float(np.finfo(np.float32).tiny))
     pairs = (

@@ -59,7 +59,24 @@ class Dividing:
             self.known.confirmed.add(fallback.candidate)
             return pairs | {fallback.candidate: fallback}
         self.known.exhausted.add(key)
-        return None
+        return self._together(item, [self._pair(h, interior[h.value]) for h in ranked if h.in_sequence], pairs)
+
+    def _together(self, item: Judged, found: list[Pair], pairs: dict[str, Pair]) -> dict[str, Pair] | None:
+        """The pairs with every hypothesis in sequence at once, if that makes the segment's end right.
+
+        With two faults in one segment no single value puts right what follows. None of these is confirmed: those
+        that are wrong make their own parts and what follows mismatch, and go.
+        """
+        joint = {pair.candidate: pair for pair in found if (pair.candidate, self._class(pair)) not in self.known.barred}
+        if not joint or not self.known.anchored(item.pair.candidate):
+            return None
+        trial = pairs | joint
+        inside = {*item.segment.inputs, *joint}
+        got = self.region.run([p for p in self.known.cuts(trial) if p.candidate in inside], [item.pair.candidate])
+        return None if self.known.output_mismatches(item, trial, got[item.pair.candidate]) else trial
+
+    def _class(self, pair: Pair) -> int:
+        return self.region.index.group_of[pair.reference]
 
     def _pair(self, hypothesis: Hypothesis, like: Array) -> Pair:
         basis = Basis.STRUCTURE

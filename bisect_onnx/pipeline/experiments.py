@@ -24,6 +24,8 @@ __all__ = ["WeightProof", "calls_between", "reads_another", "right_after_an_edit
 
 # Values tried in the place of one input; each is one run of a few nodes.
 MOST_TRIALS = 24
+# Numbers tried in the place of one constant.
+MOST_NUMBERS = 64
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +76,7 @@ def _swapped(item: Judged, *, region: Region, pairs: Mapping[str, Pair], cleared
             continue
         both = [source for source in _sources(first, region) if source in _sources(second, region)]
         readers = [n for n in region.graph.consumers(first) if n in item.segment.nodes and n.index not in cleared]
+        readers.sort(key=lambda node: second not in node.inputs)  # one that reads both has them in the wrong places
         return next(iter((*both, *readers)), None)
     return None
 
@@ -101,11 +104,13 @@ def right_after_an_edit(
     if len(item.segment.nodes) == 1:
         return None
     suspects = [node for node in item.segment.nodes if node.index not in cleared]
-    numbers = _numbers(calls)
+    sizes = sorted(set(region.index.fingerprints[item.pair.reference].shape))
+    numbers = _numbers(calls, sizes)
     for node in suspects:
         if any(_right_with(item, form, region=region, pairs=pairs) for form in _other_numbers(node, numbers, region)):
             return node
-    for node in suspects:
+    # From the end: swapping the branches of a Where and turning its condition around are one fault, the Where's.
+    for node in reversed(suspects):
         for edit in variants(node):
             # Another operator is only tried when the reference calls one like it here: few elements or
             # discrete ones agree by accident.
@@ -142,13 +147,19 @@ def calls_between(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) ->
     return [call for member in members if (call := index.graph.producer(member)) is not None]
 
 
-def _numbers(calls: Sequence[Node]) -> list[float]:
-    """Numbers that the calls take as arguments, with their negatives and reciprocals."""
+def _numbers(calls: Sequence[Node], sizes: Sequence[int]) -> list[float]:
+    """Numbers that the calls take as arguments, with their negatives, reciprocals and distances from a size.
+
+    A roll by 3 of an axis of 8 is exported as slices at 3 and at 5.
+    """
     found: dict[float, None] = {}
     for value in (value for call in calls for value in call.attributes.values()):
-        if isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value):
-            found.update(dict.fromkeys((float(value), -float(value), *((1 / value,) if value else ()))))
-    return list(found)[:MOST_TRIALS]
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int | float) and not isinstance(number, bool) and np.isfinite(number):
+                found.update(dict.fromkeys((float(number), -float(number), *((1 / number,) if number else ()))))
+                if isinstance(number, int) and number:
+                    found.update(dict.fromkeys(float(size - abs(number)) for size in sizes if size > abs(number)))
+    return list(found)[:MOST_NUMBERS]
 
 
 def weight_proof(

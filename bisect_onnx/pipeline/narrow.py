@@ -85,9 +85,10 @@ def narrow(
 def falls_short(item: Judged, *, region: Region, pairs: Mapping[str, Pair], computed: Array) -> bool:
     """Whether the one node computed a step on the reference's way, rightly: what follows that step is missing.
 
-    Not for operators that would have taken the next step themselves (a convolution its bias).
+    Not for operators that would have taken the next step themselves: a convolution its bias, a Transpose the
+    transposition after it.
     """
-    if len(item.segment.nodes) != 1 or item.segment.nodes[0].op_type in TAKES_A_BIAS:
+    if len(item.segment.nodes) != 1 or item.segment.nodes[0].op_type in TAKES_A_BIAS | MOVEMENT:
         return False
     found = _taken_apart(item, region=region, pairs=pairs)
     if found is None:

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from bisect_onnx.align.by_structure import same_family
-from bisect_onnx.align.operators import PASS_THROUGH
+from bisect_onnx.align.by_structure import rearranged, same_family
+from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.pipeline.knowledge import MOST_TRIALS, Gap, Knowledge
 from bisect_onnx.pipeline.region import Judged
@@ -81,6 +81,10 @@ class Rerouting:
         if region.graph.producer(chain[-1]) is not None and others:
             natural = all(node.op_type in PASS_THROUGH - {"Identity"} for node in segment.nodes)
             return [] if natural and set(segment.inputs) & set(others) else chain
+        top = region.graph.producer(chain[-1])
+        moves = top is not None and top.op_type in MOVEMENT - PASS_THROUGH
+        if moves and rearranged(index.fingerprint(group), index.fingerprint(right)):
+            return chain  # it would have made the right order itself: exporters merge movements
         # A Transpose exported as a Reshape has its shape from the right class and never the shape above it; an
         # operation that is missing above a Reshape leaves both shapes in the right class.
         shapes = {index.fingerprints[member].shape for member in index.members[right]}
