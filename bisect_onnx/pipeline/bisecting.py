@@ -17,8 +17,9 @@ from bisect_onnx.core.search import Found, bisect
 from bisect_onnx.core.segments import frontiers
 from bisect_onnx.core.tolerance import FACTOR, unit_roundoff
 from bisect_onnx.pipeline.judge import exact_floor, scaled_gap
-from bisect_onnx.pipeline.knowledge import Gap
+from bisect_onnx.pipeline.knowledge import Gap, Knowledge
 from bisect_onnx.pipeline.region import Judged, Region
+from bisect_onnx.pipeline.rerouting import Rerouting
 from bisect_onnx.pipeline.settle import Settled, Settling, subgraph
 
 __all__ = ["Bisected", "bisect_region"]
@@ -116,6 +117,9 @@ class _Bisecting:
         item = self.region.judged(pair, self.pairs, computed)
         if not item.mismatch:
             return False
+        item = self._rerouted(item)
+        if self.gaps:
+            return False
         for part in self._settle(item):
             self.judged[part.pair.candidate] = part
             if (
@@ -125,6 +129,22 @@ class _Bisecting:
             ):
                 self.mended[part.pair.candidate] = self.region.partner(part.pair)
         return not self.gaps
+
+    def _rerouted(self, item: Judged) -> Judged:
+        """The segment, or the one above it when this one is right with another value at its input."""
+        known = Knowledge(self.region, outputs=self.outputs, parameter_of=self.parameter_of, narrow=False)
+        better = Rerouting(known).other_input(item, self.pairs)
+        self.gaps += known.gaps
+        if known.gaps:
+            self.judged[item.pair.candidate] = item
+        if better is None:
+            return item
+        changed = next(name for name in better if better.get(name) != self.pairs.get(name))
+        self.pairs = better
+        segment = self.region.segment(changed, better)
+        cuts = [better[value] for value in segment.inputs if value in self.region.plain]
+        above = self.region.judged(better[changed], better, self.region.run(cuts, [changed])[changed])
+        return above if above.mismatch else item
 
     def _bisect(self, failing: str) -> tuple[Found, list[str]]:
         """Bisect over the paired values above ``failing``."""
