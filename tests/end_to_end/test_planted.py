@@ -1,9 +1,10 @@
 """A fault planted at a drawn node: that node is accused, with proof, and nobody else.
 
-Each net gets eight kinds of fault, each kind gets a net; files of both exporters, with names and without, take
-turns. A fault that moves no output by ten floors is drawn again. The full matrix is scripts/campaign.
+Each net gets eight kinds of fault, each kind gets a net, in files of both exporters, with names and without. A
+fault that moves no output by ten floors is drawn again. The full matrix is scripts/campaign.
 """
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,44 +14,49 @@ from fixtures.sample import BLAMABLE, faults_of_net, net_for_kind
 from fixtures.trial import Prepared
 from tests.end_to_end.at_work import assert_proven, file_of, labels, locate
 
-# Known misses, not yet told apart one by one.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.xfail(
-        strict=False, reason="a shifted Slice inside an exported roll is only named as part of its group"
-    ),
-]
+pytestmark = pytest.mark.slow
 
 SEED = 2
 KINDS_PER_NET = 8
+# Of 345 such cases four were missed when this was written, each with the planted node in the named group or as
+# a missing operation.
+NEEDED = 0.95
 
 
-def held_against_truth(case: Prepared, path: Path, *, names: str) -> None:
-    assert case.planted is not None
-    report = locate(case.trial.net, file_of(case.model, path, names=names))
-    assert_proven(report, labels(case.planted, names=names))
-
-
-@pytest.mark.parametrize("net", NETS)
-def test_the_planted_node_is_accused(net: str, export_folder: Path, tmp_path: Path):
-    wrong: list[str] = []
-    cases = list(faults_of_net(net, folder=export_folder, seed=SEED, count=KINDS_PER_NET, stripped=False))
-    for number, case in enumerate(cases):
-        # The exporters take turns from case to case, so each gives files of both sorts.
-        names = ("named", "stripped")[number // 2 % 2]
+def misses(cases: Iterable[Prepared], path: Path) -> Iterator[str | None]:
+    """What went wrong with each case; None for the planted node accused with proof."""
+    for case in cases:
+        assert case.planted is not None
+        names = "stripped" if case.trial.stripped else "named"
+        report = locate(case.trial.net, file_of(case.model, path))  # the case is stripped already
         try:
-            held_against_truth(case, tmp_path / "m.onnx", names=names)
+            assert_proven(report, labels(case.planted, names=names))
         except AssertionError as error:
-            assert case.planted is not None
-            trial = f"{net}-{case.trial.exporter}-{names}-{case.trial.kind}-{SEED}"
-            wrong.append(f"{trial} ({case.planted.description}): {str(error).splitlines()[0]}")
-
-    assert len(cases) == KINDS_PER_NET
-    assert not wrong, "\n" + "\n".join(wrong)
+            yield f"{case.trial.label} ({case.planted.description}): {str(error).splitlines()[0]}"
+        else:
+            yield None
 
 
-@pytest.mark.parametrize(("number", "kind"), list(enumerate(BLAMABLE)), ids=BLAMABLE)
-def test_each_kind_of_fault_is_found(number: int, kind: str, export_folder: Path, tmp_path: Path):
-    case = net_for_kind(kind, folder=export_folder, seed=SEED, stripped=False)
+def assert_nearly_all(found: list[str | None]) -> None:
+    wrong = [miss for miss in found if miss is not None]
+    assert len(wrong) <= (1 - NEEDED) * len(found), "\n" + "\n".join(wrong)
 
-    held_against_truth(case, tmp_path / "m.onnx", names=("stripped", "named")[number % 2])
+
+def test_planted_nodes_are_accused_in_every_net(export_folder: Path, tmp_path: Path):
+    # Names and none by turns: the whole matrix takes longer than a test run should.
+    found: list[str | None] = []
+    for number, net in enumerate(NETS):
+        cases = faults_of_net(net, folder=export_folder, seed=SEED, count=KINDS_PER_NET, stripped=number % 2 == 1)
+        found += misses(cases, tmp_path / "m.onnx")
+
+    assert len(found) == KINDS_PER_NET * len(NETS)
+    assert_nearly_all(found)
+
+
+def test_each_kind_of_fault_is_found(export_folder: Path, tmp_path: Path):
+    cases = (
+        net_for_kind(kind, folder=export_folder, seed=SEED, stripped=number % 2 == 1)
+        for number, kind in enumerate(BLAMABLE)
+    )
+
+    assert_nearly_all(list(misses(cases, tmp_path / "m.onnx")))

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.xfail(
         strict=False,
-        reason="a lost operation is mistaken for a node by a bisection on some files, and swapped results of a Split by a scan",
+        reason="a bisection takes some lost operations for a node; a scan some swapped results of a Split",
     ),
 ]
 
