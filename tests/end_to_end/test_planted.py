@@ -18,8 +18,8 @@ pytestmark = pytest.mark.slow
 
 SEED = 2
 KINDS_PER_NET = 8
-# Of 345 such cases four were missed when this was written, each with the planted node in the named group or as
-# a missing operation.
+# Of 346 such cases seven were missed on an earlier state of the code; some named a wrong node. The aim is all of
+# them: raise this as they are mended.
 NEEDED = 0.95
 
 
