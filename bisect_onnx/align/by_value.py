@@ -64,7 +64,10 @@ def pair_by_value(
             pair = fixed.get(name)
             if pair is None and name in observed:
                 found = acceptable(index, observed[name], ancestors=ancestors, narrow=narrow)
-                found = [m for m in found if m.distance <= nearest and (name, m.group) not in barred]
+                # Before any other filter: a nearest value that cannot be taken leaves this one unpaired, and never
+                # makes room for a value that resembles it less (the same place of the next layer).
+                reach = min(nearest, max(3 * found[0].distance, INDISTINCT)) if found else 0.0
+                found = [m for m in found if m.distance <= reach and (name, m.group) not in barred]
                 found = [m for m in found if m.group in ancestors or taken[m.group] < index.calls(m.group)]
                 shape = observed[name].shape
                 pair = choose(index, found, node=node, name=name, shape=shape, ancestors=ancestors, read=read)
