@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "MASK_CONSTANT", "Array", "ErrorStats", "Objection", "Verdict", "compare_arrays", "dtype_tiny", "mask_class",
-    "root_mean_square",
+    "MASK_CONSTANT", "Array", "ErrorStats", "Objection", "Verdict", "compare_arrays", "dtype_tiny",
+    "largest_excess", "mask_class", "root_mean_square",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -152,6 +152,27 @@ def mask_class(values: Array) -> Array:
         return np.where(np.abs(values) >= MASK_CONSTANT, np.sign(values), 0).astype(np.int8)
 
 
+def largest_excess(reference: Array, candidate: Array, *, rtol: float) -> float:
+    """Largest |candidate - reference| - rtol * |reference|; -inf when no element is a number on both sides.
+
+    Elements that are a mask constant of one sign on both sides agree as a class and are left out, as in
+    `compare_arrays`. Differences of integers are exact.
+
+    Args:
+        reference: Any shape, any dtype; strings have no excess.
+        candidate: Same shape.
+        rtol: Relative tolerance.
+    """
+    if reference.dtype.kind in "OUS" or reference.size == 0:
+        return float("-inf")
+    ref, cand = as_wide(reference), as_wide(candidate)
+    whole = reference.dtype.kind in "iub" and candidate.dtype.kind in "iub"
+    with np.errstate(all="ignore"):
+        usable = np.isfinite(ref) & np.isfinite(cand) & ~_masked_alike(ref, cand)
+        difference = _whole_gap(reference, candidate) if whole else np.abs(cand - ref)
+        return float(np.max((difference - rtol * np.abs(ref))[usable], initial=-np.inf))
+
+
 def _compare_numbers(reference: Array, candidate: Array, *, masks_alike: bool) -> ErrorStats:
     total = int(reference.size)
     if total == 0:
@@ -187,13 +208,21 @@ def _compare_numbers(reference: Array, candidate: Array, *, masks_alike: bool) -
         )
 
 
+def _masked_alike(ref: Array, cand: Array) -> Array:
+    """Where both are a mask constant or an infinity of one sign; nowhere for complex numbers."""
+    if ref.dtype.kind == "c" or cand.dtype.kind == "c":
+        return np.zeros(ref.shape, dtype=bool)
+    masks = mask_class(ref)
+    alike: Array = (masks != 0) & (masks == mask_class(cand))
+    return alike
+
+
 def _same(ref: Array, cand: Array, *, masks_alike: bool) -> Array:
     """Where two wide arrays agree although a difference may not be zero: NaN, infinities, mask constants."""
     same: Array = (ref == cand) | (np.isnan(ref) & np.isnan(cand))
     if ref.dtype.kind == "c" or cand.dtype.kind == "c":
         return same
-    masks = mask_class(ref)
-    masked = (masks != 0) & (masks == mask_class(cand))
+    masked = _masked_alike(ref, cand)
     same |= masked if masks_alike else masked & np.isfinite(ref) & np.isfinite(cand)
     return same
 

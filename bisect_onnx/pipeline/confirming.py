@@ -4,9 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from bisect_onnx.core.compare import MASK_CONSTANT, Array, ErrorStats, Objection, Verdict, compare_arrays
+from bisect_onnx.core.compare import Array, ErrorStats, Objection, Verdict, compare_arrays, largest_excess
 from bisect_onnx.core.report import OutputRow
 from bisect_onnx.core.tolerance import FACTOR, Tolerance, unit_roundoff
 
@@ -61,7 +59,7 @@ def _row(
         return _bare(pair, Verdict.MISMATCH, error.reason)
     note = None if theirs.dtype == ours.dtype else f"dtype: reference {theirs.dtype}, candidate {ours.dtype}"
     if tolerance.given:
-        excess = _largest_excess(theirs, ours, tolerance.rtol or 0.0)
+        excess = largest_excess(theirs, ours, rtol=tolerance.rtol or 0.0)
         verdict = Verdict.MISMATCH if tolerance.exceeded_by(error, largest_excess=excess) else Verdict.MATCH
         threshold = tolerance.threshold if tolerance.metric is not None else tolerance.atol
         return OutputRow(
@@ -107,17 +105,3 @@ def _bare(pair: OutputPair, verdict: Verdict, reason: str) -> OutputRow:
         noise=None,
         threshold=None,
     )
-
-
-def _largest_excess(reference: Array, candidate: Array, rtol: float) -> float:
-    """Largest |candidate - reference| - rtol * |reference| over elements that are numbers on both sides."""
-    if reference.dtype.kind in "OUS" or reference.size == 0:
-        return 0.0
-    wide = np.complex128 if reference.dtype.kind == "c" else np.float64
-    ref, cand = reference.astype(wide), candidate.astype(wide)
-    with np.errstate(all="ignore"):
-        usable = (
-            np.isfinite(ref) & np.isfinite(cand) & ~((np.abs(ref) >= MASK_CONSTANT) & (np.abs(cand) >= MASK_CONSTANT))
-        )
-        excess = np.abs(cand - ref) - rtol * np.abs(ref)
-        return float(np.max(excess[usable], initial=-np.inf))

@@ -116,3 +116,20 @@ def test_integers_match_only_when_equal():
 
     assert row(ids.copy(), truth=ids).verdict is Verdict.MATCH
     assert row(ids + (ids == 3), truth=ids).verdict is Verdict.MISMATCH
+
+
+def test_masks_of_opposite_signs_fail_an_absolute_tolerance():
+    lowest = np.finfo(np.float32).min
+    truth = np.array([0.5, lowest], np.float32)
+
+    assert row(truth.copy(), truth=truth, tolerance=Tolerance(atol=1e-3)).verdict is Verdict.MATCH
+    assert row(np.array([0.5, -lowest], np.float32), truth=truth, tolerance=Tolerance(atol=1e-3)).verdict is (
+        Verdict.MISMATCH
+    )
+
+
+def test_large_integers_that_differ_by_one_fail_an_absolute_tolerance_of_nothing():
+    ids = np.array([2**60, 7])
+
+    assert row(ids.copy(), truth=ids, tolerance=Tolerance(atol=0.0)).verdict is Verdict.MATCH
+    assert row(ids + np.array([1, 0]), truth=ids, tolerance=Tolerance(atol=0.0)).verdict is Verdict.MISMATCH
