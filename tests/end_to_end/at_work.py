@@ -17,12 +17,31 @@ from fixtures.faults import Planted
 from fixtures.nets import NETS
 from fixtures.strip import strip
 
-__all__ = ["FILES", "SCHEMA", "accused", "assert_proven", "assert_valid", "feeds_of", "file_of", "labels", "locate"]
+__all__ = [
+    "EXPORTERS",
+    "FILES",
+    "NAMES",
+    "SCHEMA",
+    "accused",
+    "ancestors",
+    "assert_proven",
+    "assert_valid",
+    "feeds_of",
+    "file_of",
+    "healthy",
+    "labels",
+    "locate",
+    "moved",
+    "told",
+]
 
 Array = Any  # of numpy; the tests only hand it on
 
+EXPORTERS = ["dynamo", "torchscript"]
+NAMES = ["named", "stripped"]
+
 # Every net with each of its exporters, with its names and without.
-FILES = [(net, exporter, names) for net in NETS for exporter in NETS[net].exporters for names in ("named", "stripped")]
+FILES = [(net, exporter, names) for net in NETS for exporter in NETS[net].exporters for names in NAMES]
 
 SCHEMA = json.loads((Path(bisect_onnx.__file__).parent / "schema" / "report-1.json").read_text(encoding="utf-8"))
 
@@ -66,14 +85,27 @@ def assert_valid(report: Report) -> None:
     assert (report.status is Status.LOCATED) <= bool(report.culprits)
 
 
-def assert_proven(report: Report, guilty: list[str]) -> None:
-    """The first culprit is one of the ``guilty`` and certified, and nobody else is accused."""
-    assert report.culprit is not None, report.summary
-    assert accused(report)[0] in guilty, f"{accused(report)} (group {report.culprit.group}) in place of {guilty}"
-    assert set(accused(report)) <= set(guilty)
-    assert report.status is Status.LOCATED
-    assert report.culprit.confidence == "certified"
-    assert report.culprit.certificate.complete
+def assert_proven(report: Report, guilty: list[str], *, planted: str = "a fault") -> None:
+    """The first culprit is one of the ``guilty`` and certified, and nobody else is accused.
+
+    ``planted`` says what was done to the file, for the reader of a failure.
+    """
+    said = f"planted: {planted} ({', '.join(guilty)}); said: {report.status.value}, {told(report)}"
+    assert report.culprit is not None, said
+    assert accused(report)[0] in guilty, said
+    assert set(accused(report)) <= set(guilty), said
+    assert report.status is Status.LOCATED, said
+    assert report.culprit.confidence == "certified", said
+    assert report.culprit.certificate.complete, said
+
+
+def told(report: Report) -> str:
+    """The accusations of a report on one line: nodes with their groups, or the summary."""
+    if not report.culprits:
+        return report.summary
+    return "; ".join(
+        f"{culprit.node} ({culprit.confidence}, group {list(culprit.group)})" for culprit in report.culprits
+    )
 
 
 def healthy(net: str, exporter: str, folder: Path) -> onnx.ModelProto:
