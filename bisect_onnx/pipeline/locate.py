@@ -91,7 +91,8 @@ class _Locating:
         self.findings: list[Finding] = []
         self.outputs: list[OutputRow] = []
         self.output_pairs: list[OutputPair] = []
-        self.truth: dict[str, Array] = {}  # by candidate output name
+        self.answers: Mapping[str, Array] = {}  # of the reference, by its own output names
+        self.truth: dict[str, Array] = {}  # the same by candidate output name
 
     def report(self) -> Report:
         with self.run.stage("confirm", "Running both sides as they are"):
@@ -104,9 +105,9 @@ class _Locating:
             return self._finish(verdict) if verdict is not None else self._search()
 
     def _confirm(self) -> bool:
-        reference = self.sides.reference.run(self.sides.feeds.reference)
+        self.answers = self.sides.reference.run(self.sides.feeds.reference)
         observed = self.sides.candidate.run(self.sides.feeds.arrays)
-        self._compare(reference, observed)
+        self._compare(self.answers, observed)
         return all(row.verdict is not Verdict.MISMATCH for row in self.outputs)
 
     def _compare(self, reference: Mapping[str, Array], observed: Mapping[str, Array]) -> None:
@@ -120,15 +121,19 @@ class _Locating:
     def _is_it_you(self, stack: contextlib.ExitStack) -> Answer | None:
         """Training mode and runs that do not repeat; afterwards the reference is in evaluation mode."""
         training = preflight.training_modules(self.sides.module)
-        if training:
+        if training.paths:
+            before, given = self.outputs, self.answers
             stack.enter_context(preflight.evaluation_mode(self.sides.module))
-            before = self.outputs
-            if self._confirm_with_floors():
+            agrees = self._confirm_with_floors()
+            if preflight.differ(given, self.answers, rows=self.outputs):
                 finding = preflight.left_in_training(training, before=before, after=self.outputs)
-                self.outputs = before
-                return answer(status=Status.HARNESS, outputs=before, findings=(finding,))
-            self.findings.append(preflight.left_in_training(training, before=before, after=self.outputs))
-        unsteady = preflight.unsteady_side(self.sides)
+                if agrees:
+                    self.outputs = before
+                    return answer(status=Status.HARNESS, outputs=before, findings=(finding,))
+                self.findings.append(finding)
+            elif agrees:
+                return answer(status=Status.PARITY, outputs=self.outputs)
+        unsteady = preflight.unsteady_side(self.sides, rows=self.outputs)
         if unsteady is not None:
             return answer(status=Status.INCONCLUSIVE, outputs=self.outputs, findings=(unsteady,))
         return None

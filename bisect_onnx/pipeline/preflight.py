@@ -1,6 +1,7 @@
 """Is it you? Checks of the comparison itself, before any node is blamed."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,21 +10,33 @@ import numpy as np
 from bisect_onnx.core.compare import Array
 from bisect_onnx.core.finding import Confidence, Counterfactual, Finding
 from bisect_onnx.core.report import OutputRow
+from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.sides import Sides
 
-__all__ = ["evaluation_mode", "left_in_training", "training_modules", "unsteady_side"]
+__all__ = ["TrainingModules", "differ", "evaluation_mode", "left_in_training", "training_modules", "unsteady_side"]
 
 # Submodules named in a message before it says how many more there are.
 MOST_NAMED = 5
 
+# Two runs of one model on the same inputs: threads that take turns in another order move the last bits.
+LAST_BITS = 64 * float(np.finfo(np.float32).eps)
 
-def training_modules(module: Any) -> tuple[str, ...]:
-    """Paths of the submodules in training mode; empty without a module."""
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingModules:
+    """Paths of the submodules in training mode, and of those among them whose operator heeds the mode."""
+
+    paths: tuple[str, ...]
+    dependent: tuple[str, ...]  # only torch's own layers are known; a user's may heed it too
+
+
+def training_modules(module: Any) -> TrainingModules:
+    """What is in training mode; nothing without a module."""
     if module is None:
-        return ()
+        return TrainingModules(paths=(), dependent=())
     from bisect_onnx.runtimes import torch_guard
 
-    return torch_guard.training_modules(module)
+    return TrainingModules(paths=torch_guard.training_modules(module), dependent=torch_guard.mode_dependent(module))
 
 
 @contextlib.contextmanager
@@ -38,9 +51,24 @@ def evaluation_mode(module: Any) -> Iterator[None]:
         yield
 
 
-def left_in_training(paths: Sequence[str], *, before: Sequence[OutputRow], after: Sequence[OutputRow]) -> Finding:
+def differ(first: Mapping[str, Array], second: Mapping[str, Array], *, rows: Sequence[OutputRow]) -> bool:
+    """Whether two runs of the reference differ by more than rounding.
+
+    Args:
+        first: Outputs of one run.
+        second: Outputs of the other.
+        rows: The outputs as they were judged; where a noise floor is known it counts.
+    """
+    noise = {row.reference: row.threshold for row in rows if row.noise is not None}
+    return first.keys() != second.keys() or any(
+        scaled_gap(first[name], second[name]) > max(LAST_BITS, noise.get(name) or 0.0) for name in first
+    )
+
+
+def left_in_training(training: TrainingModules, *, before: Sequence[OutputRow], after: Sequence[OutputRow]) -> Finding:
     """The module is in training mode; proven when the outputs agree once it is not."""
     agrees = not any(row.verdict.value == "mismatch" for row in after)
+    paths = training.dependent or training.paths
     named = ", ".join(path or "the module itself" for path in paths[:MOST_NAMED])
     more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
     effect = "in evaluation mode every output agrees" if agrees else "in evaluation mode outputs still differ"
@@ -51,7 +79,7 @@ def left_in_training(paths: Sequence[str], *, before: Sequence[OutputRow], after
         confidence=Confidence.PROVEN if agrees else Confidence.POSSIBLE,
         subject=paths[0],
         message=f"the reference was compared in training mode ({named}{more}); {effect}",
-        facts={"training_modules": list(paths)},
+        facts={"training_modules": list(training.paths), "mode_dependent": list(training.dependent)},
         remedy="Call module.eval() before comparing, and before exporting.",
         counterfactual=Counterfactual(
             edit="module.eval()",
@@ -69,35 +97,28 @@ def _worst(rows: Sequence[OutputRow]) -> float | None:
     return max(figures, default=None)
 
 
-def unsteady_side(sides: Sides) -> Finding | None:
+def unsteady_side(sides: Sides, *, rows: Sequence[OutputRow]) -> Finding | None:
     """A side that answers differently when asked again; then nothing can be said about a node."""
-    first = sides.reference.run(sides.feeds.reference)
-    second = sides.reference.run(sides.feeds.reference)
-    if not _same(first, second):
-        return _unsteady("reference", sides.reference.description)
+    reference, feeds = sides.reference, sides.feeds.reference
+    first = reference.run(feeds)
+    if differ(first, reference.run(feeds), rows=rows):
+        return _unsteady("reference", reference.description, gives="gives other numbers")
+    if differ(first, reference.rerun(feeds), rows=rows):
+        return _unsteady("reference", reference.description, gives="draws random numbers: it gives others")
     first, second = (sides.candidate.run(sides.feeds.arrays) for _ in range(2))
-    if not _same(first, second):
-        return _unsteady("candidate", "the ONNX model")
+    if differ(first, second, rows=()):
+        return _unsteady("candidate", "the ONNX model", gives="gives other numbers")
     return None
 
 
-def _same(first: Mapping[str, Array], second: Mapping[str, Array]) -> bool:
-    """Whether two runs agree to about the last bits; thread scheduling may move those."""
-    from bisect_onnx.pipeline.judge import scaled_gap
-
-    return first.keys() == second.keys() and all(
-        scaled_gap(first[name], second[name]) <= 64 * np.finfo(np.float32).eps for name in first
-    )
-
-
-def _unsteady(side: str, what: str) -> Finding:
+def _unsteady(side: str, what: str, *, gives: str) -> Finding:
     return Finding(
         code="HN002",
         name="run-does-not-repeat",
         cause="K13",
         confidence=Confidence.PROVEN,
         subject=None,
-        message=f"the {side} ({what}) gives other numbers when it is run again on the same inputs",
+        message=f"the {side} ({what}) {gives} when it is run again on the same inputs",
         facts={"side": side},
         remedy="Remove the random operator, feed its noise as an input, or fix its seed on both sides.",
     )

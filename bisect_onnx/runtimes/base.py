@@ -69,7 +69,14 @@ class Reference(Protocol):
         ...
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Outputs of the untouched model: what counts as truth. Keys are ``output_names``."""
+        """Outputs of the untouched model: what counts as truth. Keys are ``output_names``.
+
+        Every run begins at the caller's random state, so that a model that draws random numbers draws the same.
+        """
+        ...
+
+    def rerun(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """As `run`, but a model that draws random numbers draws others; the caller's random state stays."""
         ...
 
     def capture(self, feeds: Mapping[str, Array], *, max_bytes: int) -> Capture:

@@ -32,6 +32,10 @@ class OnnxReference:
         self.output_names = tuple(outputs)
         return outputs
 
+    def rerun(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Another run; the runtime's random operators go on from where they were, seeded ones too."""
+        return self.run(feeds)
+
     def capture(self, feeds: Mapping[str, Array], *, max_bytes: int) -> "OnnxCapture":
         """Run with everything exposed, in pieces that fit ``max_bytes`` where sizes are known."""
         kept = {name: array.copy() for name, array in feeds.items()}  # later passes need them as they are now

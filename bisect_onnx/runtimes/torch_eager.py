@@ -12,7 +12,7 @@ from bisect_onnx.errors import ReferenceFailedError, UninitializedModuleError
 from bisect_onnx.runtimes.torch_arrays import Array, holds_array, to_numpy, view_as_numpy
 from bisect_onnx.runtimes.torch_binding import ArgumentBinding, Binding
 from bisect_onnx.runtimes.torch_capture import TorchCapture
-from bisect_onnx.runtimes.torch_guard import RandomState, untouched
+from bisect_onnx.runtimes.torch_guard import RandomState, other_random_state, untouched
 from bisect_onnx.runtimes.torch_modules import ModuleTracker, Tracker
 from bisect_onnx.runtimes.torch_recorder import Recorder, WriteWatcher
 from bisect_onnx.runtimes.torch_structure import name_outputs, tensors_in
@@ -72,6 +72,11 @@ class EagerReference:
             arrays = {name: to_numpy(tensor) for name, tensor in outputs.items()}
         self.output_names = tuple(arrays)
         return arrays
+
+    def rerun(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """See `Reference.rerun`."""
+        with other_random_state():
+            return self.run(feeds)
 
     def capture(self, feeds: Mapping[str, Array], *, max_bytes: int) -> TorchCapture:
         """See `Reference.capture`. ``graph.outputs`` are in the order of ``output_names``."""

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import dataclasses
+import functools
 import inspect
 import random
 from collections.abc import Callable, Iterator, Mapping
@@ -61,7 +62,7 @@ def build_module(address: FactoryAddress, *, weights: Path | None, unsafe_load: 
         if module is found.value:  # a module object lives on in the user's Python module
             module = copy.deepcopy(module)
         notes = load_weights(module, weights, unsafe=unsafe_load)
-    return TorchModel(module=module, description=address.text, example_inputs=example_inputs, notes=notes)
+    return TorchModel(module=unwrapped(module), description=address.text, example_inputs=example_inputs, notes=notes)
 
 
 def open_in_memory(value: object, *, weights: Path | None, unsafe_load: bool) -> TorchModel | Reference:
@@ -81,7 +82,8 @@ def open_in_memory(value: object, *, weights: Path | None, unsafe_load: bool) ->
         if weights is not None:
             value = copy.deepcopy(value)
             notes = load_weights(value, weights, unsafe=unsafe_load)
-        return TorchModel(module=value, description=type(value).__name__, example_inputs=None, notes=notes)
+        module = unwrapped(value)
+        return TorchModel(module=module, description=type(module).__name__, example_inputs=None, notes=notes)
     if callable(value) and not inspect.isclass(value):
         name = getattr(value, "__name__", type(value).__name__)
         if weights is not None:
@@ -153,11 +155,44 @@ def is_array(value: object) -> bool:
     return isinstance(value, torch.Tensor | np.ndarray)
 
 
+def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
+    """The module inside those that only spread a batch over devices."""
+    while isinstance(module, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
+        module = module.module
+    return module
+
+
 def function_module(function: Callable[..., object]) -> torch.nn.Module:
-    """A module whose forward is ``function``, signature included."""
+    """A module whose forward is ``function``, signature included.
+
+    The modules that the function calls are its children: their mode, buffers and parameters are looked after
+    as those of any module, and a module in training mode is found.
+    """
     module = torch.nn.Module()
+    for name, child in modules_behind(function).items():
+        module.add_module(f"{name}_" if hasattr(module, name) else name, child)
+    module.training = False  # of this wrapper alone: nothing in it heeds the mode
     module.forward = function
     return module
+
+
+def modules_behind(function: Callable[..., object]) -> dict[str, torch.nn.Module]:
+    """The modules that a function, a method, a partial or a callable object holds or names, by its word for them."""
+    if isinstance(function, functools.partial):
+        held = {str(place): value for place, value in enumerate(function.args)} | function.keywords
+        return _modules_among(held) | modules_behind(function.func)
+    if inspect.ismethod(function):
+        owner = function.__self__
+        held = {"self": owner} if isinstance(owner, torch.nn.Module) else getattr(owner, "__dict__", {})
+        return _modules_among(held) | modules_behind(function.__func__)
+    if inspect.isfunction(function):
+        names = inspect.getclosurevars(function)
+        return _modules_among({**names.globals, **names.nonlocals})
+    return _modules_among(getattr(function, "__dict__", {}))
+
+
+def _modules_among(held: Mapping[str, object]) -> dict[str, torch.nn.Module]:
+    return {name: value for name, value in held.items() if isinstance(value, torch.nn.Module)}
 
 
 def forward_parameters(module: torch.nn.Module) -> dict[str, bool] | None:

@@ -11,12 +11,37 @@ from torch import nn
 
 from bisect_onnx.runtimes.torch_structure import tensors_in
 
-__all__ = ["ModuleSnapshot", "RandomState", "eval_mode", "same_bits", "training_modules", "untouched"]
+__all__ = [
+    "ModuleSnapshot", "RandomState", "eval_mode", "mode_dependent", "other_random_state", "same_bits",
+    "training_modules", "untouched",
+]  # fmt: skip
 
 
 def training_modules(module: nn.Module) -> tuple[str, ...]:
     """Paths of the submodules in training mode, in order; the root's path is ""."""
     return tuple(path for path, child in module.named_modules() if child.training)
+
+
+def mode_dependent(module: nn.Module) -> tuple[str, ...]:
+    """Paths of torch's own layers in training mode that compute something else than in evaluation mode."""
+    return tuple(path for path, child in module.named_modules() if child.training and _differs_in_training(child))
+
+
+def _differs_in_training(layer: nn.Module) -> bool:
+    """Whether a layer of torch's, as it is configured, heeds its mode; False for what is not torch's."""
+    match layer:
+        case nn.modules.dropout._DropoutNd():  # the base class of all of them, and the only one
+            return bool(layer.p > 0)
+        case nn.modules.batchnorm._NormBase():  # as above; of instance norms as well
+            return bool(layer.track_running_stats)
+        case nn.RReLU():
+            return layer.lower != layer.upper
+        case nn.RNNBase():
+            return layer.dropout > 0 and layer.num_layers > 1
+        case nn.MultiheadAttention():
+            return layer.dropout > 0
+        case _:
+            return False
 
 
 @contextmanager
@@ -50,6 +75,25 @@ class RandomState:
 
 def _cuda_in_use() -> bool:
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]  # torch leaves it without types
+
+
+# Where runs with other random numbers begin; any number serves that no program seeds its generators with.
+OTHER_SEED = 0x51CE_D0D0
+
+
+@contextmanager
+def other_random_state() -> Iterator[None]:
+    """Other random numbers inside the block than the caller would draw; the caller's state afterwards."""
+    before = RandomState()
+    try:
+        torch.default_generator.manual_seed(OTHER_SEED)
+        if _cuda_in_use():  # seeding it otherwise would leave a trace for the time it starts
+            torch.cuda.manual_seed_all(OTHER_SEED)
+        np.random.seed(OTHER_SEED)
+        random.seed(OTHER_SEED)
+        yield
+    finally:
+        before.restore()
 
 
 class GlobalState:

@@ -1,7 +1,9 @@
 """Is it you? Two sides that differ only because the module was left in training mode."""
 
+import functools
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -101,3 +103,116 @@ def test_a_fault_behind_the_training_mode_is_still_found(build, tmp_path: Path):
     assert (report.status, report.culprit.index) == (Status.LOCATED, planted.nodes[0])
     assert [finding.code for finding in report.findings] == ["HN001"]
     assert all(child.training for child in module.modules())
+
+
+def with_other_activation(path: Path) -> Path:
+    """The file with its first Relu replaced: a fault for every reference."""
+    model = onnx.load(path)
+    relu = next(node for node in model.graph.node if node.op_type == "Relu")
+    relu.op_type = "Sigmoid"
+    onnx.save(model, path)
+    return path
+
+
+WRAPPERS = {
+    "lambda": lambda module: lambda x: module(x) + 0,
+    "bound method": lambda module: module.forward,
+    "data parallel": nn.DataParallel,
+    "partial": lambda module: functools.partial(call, module),
+}
+
+
+def call(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return module(x)
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=list(WRAPPERS))
+def test_a_wrapper_whose_mode_has_no_effect_is_no_finding(wrap, tmp_path: Path):
+    module, inputs = built(with_dropout)
+    path = with_other_activation(export(module, inputs, tmp_path / "m.onnx", exporter="dynamo"))
+
+    report = bisect_onnx.locate(wrap(module), path, tuple(inputs.values()))
+
+    assert (report.status, report.findings) == (Status.LOCATED, ())
+    assert report.culprit is not None
+    assert report.culprit.op_type == "Sigmoid"
+    assert not any(child.training for child in module.modules())
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=list(WRAPPERS))
+def test_a_module_inside_a_wrapper_is_found_in_training_mode_and_left_as_it_was(wrap, tmp_path: Path):
+    module, inputs = built(with_batch_norm)
+    path = export(module, inputs, tmp_path / "m.onnx", exporter="dynamo")
+    module.train()
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+
+    report = bisect_onnx.locate(wrap(module), path, tuple(inputs.values()))
+
+    assert (report.status, [finding.code for finding in report.findings]) == (Status.HARNESS, ["HN001"])
+    assert all(child.training for child in module.modules())
+    assert all(torch.equal(buffer, buffers[name]) for name, buffer in module.named_buffers())
+
+
+def test_only_layers_that_heed_their_mode_are_named(tmp_path: Path):
+    module, inputs = built(with_dropout)
+    path = export(module, inputs, tmp_path / "m.onnx", exporter="dynamo")
+    module.train()
+
+    finding = bisect_onnx.locate(module, path, inputs).findings[0]
+
+    assert finding.facts["mode_dependent"] == ["2"]
+    assert finding.message == (
+        "the reference was compared in training mode (2); in evaluation mode every output agrees"
+    )
+
+
+class Noisy(nn.Module):
+    def __init__(self, *, source: str, scale: float = 1.0) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 8)
+        self.source, self.scale = source, scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.inner(x)
+        if self.source == "torch":
+            return y + self.scale * torch.rand_like(y)
+        if self.source == "dropout":
+            return nn.functional.dropout(y, 0.5)
+        if self.source == "numpy":
+            return y + float(np.random.rand())  # noqa: NPY002  # the global generator, as user code has it
+        return y
+
+
+@pytest.mark.parametrize("source", ["torch", "dropout", "numpy"])
+def test_a_reference_that_draws_random_numbers_accuses_nobody(source: str, tmp_path: Path):
+    module, inputs = built(lambda: Noisy(source="none"))
+    path = export(module, inputs, tmp_path / "m.onnx", exporter="torchscript")
+    module.source = source
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002  # as above
+
+    report = bisect_onnx.locate(module, path, inputs)
+
+    assert (report.status, report.culprits, report.exit_code) == (Status.INCONCLUSIVE, (), 3)
+    (finding,) = report.findings
+    assert (finding.code, finding.cause) == ("HN002", "K13")
+    assert finding.message == (
+        "the reference (Noisy) draws random numbers: it gives others when it is run again on the same inputs"
+    )
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002  # as above
+
+
+def test_random_numbers_below_the_noise_floor_are_no_problem(tmp_path: Path):
+    module, inputs = built(lambda: Noisy(source="torch", scale=1e-8))
+    module.source = "none"
+    path = export(module, inputs, tmp_path / "m.onnx", exporter="torchscript")
+    planted = FAULTS["weight_scaled"].plant(onnx.load(path), 0)
+    assert planted is not None
+    onnx.save(planted.model, path)
+    module.source = "torch"
+
+    report = bisect_onnx.locate(module, path, inputs)
+
+    assert report.status is Status.LOCATED
+    assert report.culprit is not None
+    assert report.culprit.index == planted.nodes[0]
