@@ -58,8 +58,8 @@ def pair_by_value(
         ancestors = frozenset[int]().union(*(above[name] for name in reads(node) if name in above))
         read = frozenset(index.group_of[pairs[name].reference] for name in reads(node) if name in pairs)
         for name in node.real_outputs():
-            if graph.kind(name) is not ValueKind.ACTIVATION:
-                continue  # a shape of something is not computed from its numbers
+            if graph.kind(name) is not ValueKind.ACTIVATION and not _telling(observed.get(name)):
+                continue  # a shape or a scale, not computed from any numbers
             above[name] = ancestors
             pair = fixed.get(name)
             if pair is None and name in observed:
@@ -77,6 +77,11 @@ def pair_by_value(
                 above[name] = frozenset({group})
                 taken[group] += (group not in ancestors) - (name in fixed)
     return pairs
+
+
+def _telling(print_: Fingerprint | None) -> bool:
+    """Whether a value that depends on no input has enough numbers to be known by them."""
+    return print_ is not None and print_.distinct > 2
 
 
 def acceptable(

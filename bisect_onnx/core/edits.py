@@ -2,12 +2,12 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from bisect_onnx.core.graph import Node
 
-__all__ = ["NodeEdit", "variants"]
+__all__ = ["NodeEdit", "variants", "with_arguments"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +44,17 @@ _FAMILIES: Final = (
      "Gelu", "Abs", "Neg", "Identity"),
 )  # fmt: skip
 _ORDERED: Final = frozenset({"Sub", "Div", "Pow", "Mod", "MatMul", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"})
+# Attributes that are on or off, with their defaults.
+_SWITCHES: Final[Mapping[str, Mapping[str, int]]] = {
+    "Mod": {"fmod": 0},
+    "Trilu": {"upper": 1},
+    "CumSum": {"exclusive": 0, "reverse": 0},
+    "GridSample": {"align_corners": 0},
+    "TopK": {"largest": 1},
+    "AveragePool": {"count_include_pad": 0},
+    "MaxPool": {"ceil_mode": 0},
+    "GRU": {"linear_before_reset": 0},
+}
 # Concat of more parts has too many orders to try.
 _MOST_PARTS = 3
 
@@ -52,8 +63,8 @@ def variants(node: Node) -> Iterator[NodeEdit]:
     """Every other form of ``node`` worth trying, the likeliest first."""
     for order in _orders(node):
         yield NodeEdit(index=node.index, order=order)
-    if node.op_type == "Mod":
-        yield NodeEdit(index=node.index, attributes={"fmod": 0 if node.attributes.get("fmod") else 1})
+    for name, default in _SWITCHES.get(node.op_type, {}).items():
+        yield NodeEdit(index=node.index, attributes={name: 1 - int(bool(node.attributes.get(name, default)))})
     if node.op_type == "Gelu":
         form = "none" if node.attributes.get("approximate") == "tanh" else "tanh"
         yield NodeEdit(index=node.index, attributes={"approximate": form})
@@ -61,6 +72,23 @@ def variants(node: Node) -> Iterator[NodeEdit]:
         for other in (other for family in _FAMILIES if node.op_type in family for other in family):
             if other != node.op_type:
                 yield NodeEdit(index=node.index, op_type=other, attributes=_kept_attributes(node, other))
+
+
+def with_arguments(node: Node, arguments: Iterable[object]) -> Iterator[NodeEdit]:
+    """``node`` with each number or tuple of numbers of ``arguments`` in the place of an attribute of that type."""
+    for name, own in node.attributes.items():
+        for value in arguments:
+            if _fits(value, own) and value != own:
+                assert isinstance(value, int | float | tuple)
+                yield NodeEdit(index=node.index, attributes={name: value})
+
+
+def _fits(value: object, own: object) -> bool:
+    if isinstance(own, tuple) and isinstance(value, tuple):
+        return len(own) == len(value) and all(_fits(*both) for both in zip(value, own, strict=True))
+    if isinstance(own, bool) or isinstance(value, bool):
+        return False
+    return isinstance(own, int | float) and type(value) is type(own)
 
 
 def _orders(node: Node) -> list[tuple[int, ...]]:

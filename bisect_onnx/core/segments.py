@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 
 from bisect_onnx.core.graph import Graph, Node, ValueKind, captured_names
 
-__all__ = ["Segment", "depends_on", "frontiers", "segment_of"]
+__all__ = ["Segment", "depends_on", "fixed_ancestors", "frontiers", "segment_of"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,14 +45,16 @@ def frontiers(graph: Graph, cut: Collection[str]) -> dict[str, frozenset[str]]:
 
 
 def segment_of(graph: Graph, output: str, *, cut: Collection[str]) -> Segment:
-    """The segment that ends in ``output``. Nodes that depend on no input belong to it as well.
+    """The segment that ends in ``output``.
 
-    A constant-only ancestor (a Constant node, shape arithmetic above no cut) is left out of ``nodes``
-    unless it is the only one, because it reads nothing that could be right or wrong.
+    Of what depends on no input only ``output`` itself and what leads to it is in ``nodes``; what the segment
+    reads of that kind is given by `fixed_ancestors`.
     """
     nodes: dict[int, Node] = {}
     inputs: dict[str, None] = {}
     producer = graph.producer(output)
+    own = graph.kind(output)
+    followed = {own} if own is ValueKind.ACTIVATION else {ValueKind.CONSTANT, ValueKind.PARAMETER}
     stack = [] if producer is None else [producer]
     while stack:
         node = stack.pop()
@@ -60,15 +62,38 @@ def segment_of(graph: Graph, output: str, *, cut: Collection[str]) -> Segment:
             continue
         nodes[node.index] = node
         for name in reads(node):
+            if own is not ValueKind.ACTIVATION and graph.kind(name) not in followed:
+                continue  # only its shape is read
             if name in cut:
                 inputs.setdefault(name)
                 continue
             above = graph.producer(name)
-            if above is not None and graph.kind(name) is ValueKind.ACTIVATION:
+            if above is not None and above.op_type != "Constant" and graph.kind(name) in followed:
                 stack.append(above)
     ordered = tuple(sorted(nodes.values(), key=graph.place))
     order = {name: position for position, name in enumerate(_first_uses(ordered))}
     return Segment(output=output, inputs=tuple(sorted(inputs, key=lambda name: order[name])), nodes=ordered)
+
+
+def fixed_ancestors(graph: Graph, nodes: Iterable[Node], *, cut: Collection[str]) -> tuple[Node, ...]:
+    """What ``nodes`` read that depends on no input: the nodes that compute it, up to ``cut``, in topological order.
+
+    Scales from a shape, masks, start values, prepared parameters. Constant nodes are data and not counted.
+    """
+    given = list(nodes)
+    seen = {node.index for node in given}
+    found: list[Node] = []
+    stack = [name for node in given for name in reads(node)]
+    while stack:
+        name = stack.pop()
+        above = graph.producer(name)
+        if above is None or above.op_type == "Constant" or graph.kind(name) is ValueKind.ACTIVATION:
+            continue
+        if name not in cut and above.index not in seen:
+            seen.add(above.index)
+            found.append(above)
+            stack.extend(reads(above))
+    return tuple(sorted(found, key=graph.place))
 
 
 def _first_uses(nodes: Iterable[Node]) -> list[str]:

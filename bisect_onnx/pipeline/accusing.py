@@ -11,9 +11,10 @@ from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, ErrorStats, compare_arrays
 from bisect_onnx.core.graph import Node
 from bisect_onnx.core.report import Certificate, Culprit, CulpritError
+from bisect_onnx.core.segments import fixed_ancestors
 from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.knowledge import Gap
-from bisect_onnx.pipeline.narrow import Narrowed, falls_short, narrow
+from bisect_onnx.pipeline.narrow import Decision, Narrowed, falls_short, narrow
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.settle import Settled
 
@@ -49,31 +50,39 @@ def accuse_all(
             continue
         item, pairs, computed = _to_the_end(accused, region=region, settled=settled)
         cleared = _cleared(
-            settled, but={node.index for node in item.segment.nodes if node not in accused.segment.nodes}
+            region, settled, but={node.index for node in item.segment.nodes if node not in accused.segment.nodes}
         )
         if falls_short(item, region=region, pairs=pairs, computed=computed):
             readers = region.graph.consumers(item.pair.candidate)
             reader = readers[0].outputs[0] if readers else item.pair.candidate
             gaps.append(Gap(value=item.pair.candidate, reader=reader, reference=item.pair.reference))
             continue
-        found = narrow(item, region=region, pairs=pairs, parameter_of=parameter_of, cleared=cleared)
+        found = narrow(
+            item,
+            region=region,
+            pairs=pairs,
+            parameter_of=parameter_of,
+            cleared=cleared,
+            right_shape=region.prober.reference(item.pair.reference).shape == computed.shape,
+        )
         narrowed.setdefault(found.node.index, found)
         culprits.append(accuse(item, found, region=region, pairs=pairs, computed=computed, truth=truth))
     return Accusations(culprits=_ranked(culprits), narrowed=narrowed, gaps=tuple(gaps))
 
 
-def _cleared(settled: Settled, *, but: set[int]) -> frozenset[int]:
-    """Nodes that a right segment holds; not those ``but``, whose rightness was only that they passed a value on.
+def _cleared(region: Region, settled: Settled, *, but: set[int]) -> frozenset[int]:
+    """Nodes that a right segment holds or reads; not those ``but``, whose rightness was only to pass a value on.
 
     A segment with an operator that can hide an error clears nothing.
     """
-    right = {
-        node.index
+    right = [
+        node
         for item in settled.judged.values()
         if not item.mismatch and not any(node.op_type in MASKING for node in item.segment.nodes)
         for node in item.segment.nodes
-    }
-    return frozenset(right - but)
+    ]
+    read = fixed_ancestors(region.graph, right, cut=settled.pairs.keys())
+    return frozenset({node.index for node in (*right, *read)} - but)
 
 
 def _to_the_end(item: Judged, *, region: Region, settled: Settled) -> tuple[Judged, Mapping[str, Pair], Array]:
@@ -133,6 +142,8 @@ def accuse(
     rest = [other for other in (*narrowed.suspects[1:], *item.segment.nodes) if other.index != node.index]
     group = tuple(dict.fromkeys([node.name, *(other.name for other in rest)]))
     certificate = _certificate(item, region=region, pairs=pairs, computed=computed)
+    introduced = _stats(item, region=region, computed=computed)
+    certified = certificate.complete and narrowed.decision is not Decision.RANKED
     return Culprit(
         node=node.name,
         op_type=node.op_type,
@@ -149,14 +160,14 @@ def accuse(
         source=(call.source if call else None) or node.source,
         error=CulpritError(
             inherited=_inherited(item, region=region, pairs=pairs),
-            introduced=_stats(item, region=region, computed=computed),
+            introduced=introduced,
             accumulated=_stats(item, region=region, computed=region.plain.get(item.pair.candidate, computed)),
         ),
         noise=item.judgement.floor,
         threshold=item.judgement.threshold,
         certificate=certificate,
         impact=_impact(item, region=region, truth=truth),
-        confidence="certified" if certificate.complete else "suspected",
+        confidence="certified" if certified else "suspected",
     )
 
 

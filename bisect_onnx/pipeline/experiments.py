@@ -15,12 +15,20 @@ from bisect_onnx.align.by_structure import same_family
 from bisect_onnx.align.operators import MOVEMENT, same_operator
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array
-from bisect_onnx.core.edits import NodeEdit, variants
+from bisect_onnx.core.edits import NodeEdit, variants, with_arguments
 from bisect_onnx.core.graph import Node
 from bisect_onnx.errors import RuntimeFailedError
 from bisect_onnx.pipeline.region import Judged, Region
 
-__all__ = ["WeightProof", "calls_between", "reads_another", "right_after_an_edit", "weight_proof"]
+__all__ = [
+    "WeightProof",
+    "calls_between",
+    "cured_by_an_edit",
+    "numbers_of",
+    "reads_another",
+    "right_with",
+    "weight_proof",
+]
 
 # Values tried in the place of one input; each is one run of a few nodes.
 MOST_TRIALS = 24
@@ -59,7 +67,7 @@ def reads_another(item: Judged, *, region: Region, pairs: Mapping[str, Pair], cl
                 continue
             reference = index.member(group, shape=like.shape)
             form = region.prober.reference(reference).reshape(like.shape).astype(like.dtype, copy=False)
-            if _right_with(item, {name: form}, region=region, pairs=pairs):
+            if right_with(item, {name: form}, region=region, pairs=pairs):
                 return readers[0]
     return _swapped(item, region=region, pairs=pairs, cleared=cleared)
 
@@ -72,7 +80,7 @@ def _swapped(item: Judged, *, region: Region, pairs: Mapping[str, Pair], cleared
         if ours.size != theirs.size or ours.dtype != theirs.dtype or np.array_equal(ours.ravel(), theirs.ravel()):
             continue
         forms = {first: theirs.reshape(ours.shape), second: ours.reshape(theirs.shape)}
-        if not _right_with(item, forms, region=region, pairs=pairs):
+        if not right_with(item, forms, region=region, pairs=pairs):
             continue
         both = [source for source in _sources(first, region) if source in _sources(second, region)]
         readers = [n for n in region.graph.consumers(first) if n in item.segment.nodes and n.index not in cleared]
@@ -92,33 +100,43 @@ def _sources(value: str, region: Region) -> list[Node]:
     return found
 
 
-def right_after_an_edit(
-    item: Judged,
-    *,
-    region: Region,
-    pairs: Mapping[str, Pair],
-    cleared: frozenset[int],
-    calls: Sequence[Node],
-) -> Node | None:
-    """The node whose other form, or another constant of the reference, makes the segment right."""
-    if len(item.segment.nodes) == 1:
-        return None
-    suspects = [node for node in item.segment.nodes if node.index not in cleared]
-    sizes = sorted(set(region.index.fingerprints[item.pair.reference].shape))
-    numbers = _numbers(calls, sizes)
-    for node in suspects:
-        if any(_right_with(item, form, region=region, pairs=pairs) for form in _other_numbers(node, numbers, region)):
-            return node
-    # From the end: swapping the branches of a Where and turning its condition around are one fault, the Where's.
-    for node in reversed(suspects):
-        for edit in variants(node):
+def cured_by_an_edit(
+    item: Judged, suspects: Sequence[Node], *, region: Region, pairs: Mapping[str, Pair], calls: Sequence[Node]
+) -> list[Node]:
+    """Those of ``suspects`` whose other form, or another number of the reference, makes the segment right.
+
+    More than one when the fault can be mended in several places; the likeliest first. From the end: swapping the
+    branches of a Where and turning its condition around are one fault, the Where's.
+    """
+    numbers = numbers_of(calls, sorted(set(region.index.fingerprints[item.pair.reference].shape)))
+    arguments = _arguments(calls)
+
+    def by_form(node: Node) -> bool:
+        forms = itertools.chain(variants(node), itertools.islice(with_arguments(node, arguments), MOST_NUMBERS))
+        return any(
+            right_with(item, {}, region=region, pairs=pairs, edits=(edit,))
+            for edit in forms
             # Another operator is only tried when the reference calls one like it here: few elements or
             # discrete ones agree by accident.
-            if edit.op_type is not None and not any(_calls_like(edit.op_type, call) for call in calls):
-                continue
-            if _right_with(item, {}, region=region, pairs=pairs, edits=(edit,)):
-                return node
-    return None
+            if edit.op_type is None or any(_calls_like(edit.op_type, call) for call in calls)
+        )
+
+    def by_number(node: Node) -> bool:
+        return any(right_with(item, form, region=region, pairs=pairs) for form in _other_numbers(node, numbers, region))
+
+    cured = [node for node in reversed(suspects) if by_form(node)]
+    return cured + [node for node in suspects if node not in cured and by_number(node)]
+
+
+def _arguments(calls: Sequence[Node]) -> list[object]:
+    """What the calls take besides tensors, each value once; a pair of paddings also as ONNX spells it."""
+    found: dict[object, None] = {}
+    for value in (value for call in calls for value in call.attributes.values()):
+        if isinstance(value, tuple):
+            found.update(dict.fromkeys((value, (*value, *value))))
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            found[value] = None
+    return list(found)
 
 
 def _other_numbers(node: Node, numbers: Sequence[float], region: Region) -> Iterator[dict[str, Array]]:
@@ -147,7 +165,7 @@ def calls_between(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) ->
     return [call for member in members if (call := index.graph.producer(member)) is not None]
 
 
-def _numbers(calls: Sequence[Node], sizes: Sequence[int]) -> list[float]:
+def numbers_of(calls: Sequence[Node], sizes: Sequence[int]) -> list[float]:
     """Numbers that the calls take as arguments, with their negatives, reciprocals and distances from a size.
 
     A roll by 3 of an axis of 8 is exported as slices at 3 and at 5.
@@ -163,15 +181,13 @@ def _numbers(calls: Sequence[Node], sizes: Sequence[int]) -> list[float]:
 
 
 def weight_proof(
-    item: Judged, *, region: Region, pairs: Mapping[str, Pair], cleared: frozenset[int]
+    item: Judged, suspects: Sequence[Node], *, region: Region, pairs: Mapping[str, Pair]
 ) -> WeightProof | None:
-    """Try the reference's parameters in the place of each initializer of the segment."""
+    """Try the reference's parameters in the place of each initializer that ``suspects`` read."""
     reference = region.prober.capture
     wanted = _parameters_between(item, region=region, pairs=pairs)
     candidate = region.prober.candidate
-    for node in item.segment.nodes:
-        if node.index in cleared:
-            continue
+    for node in suspects:
         for name in node.real_inputs():
             array = candidate.parameters.get(name)
             if array is None or array.dtype.kind != "f" or array.size < 2:
@@ -183,7 +199,7 @@ def weight_proof(
                 for transform, form in _forms(own, array):
                     if np.array_equal(form, array):
                         continue
-                    if _right_with(item, {name: form}, region=region, pairs=pairs):
+                    if right_with(item, {name: form}, region=region, pairs=pairs):
                         return WeightProof(
                             initializer=name,
                             parameter=parameter,
@@ -218,7 +234,7 @@ def _folded_proof(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) ->
     if own is None or own.shape != folded.shape:
         return None
     forms = {nodes[0].inputs[1]: folded.astype(own.dtype), nodes[0].inputs[2]: np.asarray(shift).astype(own.dtype)}
-    if not _right_with(item, forms, region=region, pairs=pairs):
+    if not right_with(item, forms, region=region, pairs=pairs):
         return None
     return WeightProof(
         initializer=nodes[0].inputs[1],
@@ -245,7 +261,7 @@ def _forms(own: Array, like: Array) -> list[tuple[str, Array]]:
     return [(transform, form.astype(like.dtype, copy=False)) for transform, form in forms]
 
 
-def _right_with(
+def right_with(
     item: Judged,
     replaced: Mapping[str, Array],
     *,

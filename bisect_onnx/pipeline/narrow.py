@@ -6,12 +6,13 @@ parameter of the module put in the place of an initializer, the order of the ele
 """
 
 import dataclasses
+import enum
 import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH
+from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH, same_operator
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array
@@ -19,16 +20,17 @@ from bisect_onnx.core.graph import Graph, Node
 from bisect_onnx.pipeline.experiments import (
     WeightProof,
     calls_between,
+    cured_by_an_edit,
     reads_another,
-    right_after_an_edit,
     weight_proof,
 )
+from bisect_onnx.pipeline.fixed_values import fixed_proof, fixed_suspects, unlike_the_reference
 from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.prober import Prober
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.settle import Settling, subgraph
 
-__all__ = ["Narrowed", "falls_short", "narrow"]
+__all__ = ["Decision", "Narrowed", "falls_short", "narrow"]
 
 # Operators with a place for a bias or a scale of their own.
 TAKES_A_BIAS = frozenset({
@@ -39,14 +41,24 @@ TAKES_A_BIAS = frozenset({
 FLOAT_BITS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
 
 
+class Decision(enum.Enum):
+    """What singled a node out of its segment."""
+
+    ALONE = enum.auto()  # nothing else in the segment could be wrong
+    REWIRED = enum.auto()  # the segment is right when the node reads another value
+    WEIGHT = enum.auto()  # with the module's own parameter
+    EDITED = enum.auto()  # in another form, or with another number of the reference
+    RANKED = enum.auto()  # nothing: it is the likeliest of several
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Narrowed:
     """The accused node first, then the others that could not be cleared, then the rest of the segment."""
 
     node: Node
     suspects: tuple[Node, ...]
-    reference_name: str | None  # the call of the reference it stands for: a value name of the capture
-    weight: WeightProof | None
+    decision: Decision
+    weight: WeightProof | None = None
 
 
 def narrow(
@@ -56,30 +68,54 @@ def narrow(
     pairs: Mapping[str, Pair],
     parameter_of: Mapping[str, str],
     cleared: frozenset[int],
+    right_shape: bool,
 ) -> Narrowed:
-    """Find the node that makes ``item`` wrong; ``cleared`` are nodes that another segment, a right one, holds too."""
+    """Find the node that makes ``item`` wrong.
+
+    Args:
+        item: The accused segment.
+        region: The whole candidate.
+        pairs: All pairs.
+        parameter_of: Reference parameter by candidate initializer.
+        cleared: Nodes that another segment, a right one, holds too.
+        right_shape: The segment's result has the reference's shape.
+    """
     rewired = reads_another(item, region=region, pairs=pairs, cleared=cleared)
     if rewired is not None:
-        return Narrowed(node=rewired, suspects=(rewired,), reference_name=item.pair.reference, weight=None)
-    finest, inner_region, inner_pairs = _opened(
-        item, region=region, pairs=pairs, parameter_of=parameter_of, cleared=cleared
-    )
-    nodes = finest.segment.nodes
-    weight = weight_proof(finest, region=inner_region, pairs=inner_pairs, cleared=cleared)
+        return Narrowed(node=rewired, suspects=(rewired,), decision=Decision.REWIRED)
+    part, inner, inner_pairs = _opened(item, region=region, pairs=pairs, parameter_of=parameter_of, cleared=cleared)
+    shaped = right_shape and part.pair.candidate == item.pair.candidate
+    known = {**pairs, **inner_pairs}
+    fixed = fixed_suspects(part, graph=region.graph, pairs=known, cleared=cleared, right_shape=shaped)
+    nodes = [node for node in part.segment.nodes if not _harmless(node, part, region=inner, right_shape=shaped)]
+    own = [node for node in nodes if node.index not in cleared] or nodes or list(part.segment.nodes)
+    weight = weight_proof(part, [*fixed.nodes, *own], region=inner, pairs=inner_pairs)
     if weight is not None:
-        node = next(node for node in nodes if weight.initializer in node.inputs)
-        return Narrowed(node=node, suspects=(node,), reference_name=item.pair.reference, weight=weight)
+        node = next(node for node in (*fixed.nodes, *part.segment.nodes) if weight.initializer in node.inputs)
+        return Narrowed(node=node, suspects=(node,), decision=Decision.WEIGHT, weight=weight)
+    if len(own) + len(fixed.nodes) == 1:
+        return Narrowed(node=own[0], suspects=(own[0],), decision=Decision.ALONE)
     calls = (
         *calls_between(item, region=region, pairs=pairs),
-        *calls_between(finest, region=inner_region, pairs=inner_pairs),
+        *calls_between(part, region=inner, pairs=inner_pairs),
     )
-    edited = right_after_an_edit(finest, region=inner_region, pairs=inner_pairs, cleared=cleared, calls=calls)
-    if edited is not None:
-        return Narrowed(node=edited, suspects=(edited,), reference_name=item.pair.reference, weight=None)
+    wrong = fixed_proof(part, fixed, region=inner, pairs=inner_pairs, calls=calls)
+    among = [*fixed.nodes, *own]
+    if wrong is not None and (source := region.graph.producer(wrong)) is not None:
+        chain = unlike_the_reference(source, region=inner, graph=region.graph, cut=frozenset(known), calls=calls)
+        among = [node for node in chain if node.index not in cleared] or [source]
+        if len(among) == 1:
+            return Narrowed(node=among[0], suspects=(among[0],), decision=Decision.ALONE)
+    cured = cured_by_an_edit(part, among, region=inner, pairs=inner_pairs, calls=calls)
+    if cured:
+        decision = Decision.EDITED if len(cured) == 1 else Decision.RANKED
+        return Narrowed(node=cured[0], suspects=tuple(cured), decision=decision)
+    if wrong is not None:
+        return Narrowed(node=among[-1], suspects=tuple(reversed(among)), decision=Decision.RANKED)
     suspects = _suspects(
-        finest, region=inner_region, pairs=inner_pairs, parameter_of=parameter_of, cleared=cleared, whole=region.graph
+        part, region=inner, pairs=inner_pairs, parameter_of=parameter_of, cleared=cleared, whole=region.graph
     )
-    return Narrowed(node=suspects[0], suspects=tuple(suspects), reference_name=item.pair.reference, weight=None)
+    return Narrowed(node=suspects[0], suspects=(*suspects, *fixed.nodes), decision=Decision.RANKED)
 
 
 def falls_short(item: Judged, *, region: Region, pairs: Mapping[str, Pair], computed: Array) -> bool:
@@ -88,8 +124,12 @@ def falls_short(item: Judged, *, region: Region, pairs: Mapping[str, Pair], comp
     Not for operators that would have taken the next step themselves: a convolution its bias, a Transpose the
     transposition after it.
     """
-    if len(item.segment.nodes) != 1 or item.segment.nodes[0].op_type in TAKES_A_BIAS | MOVEMENT:
+    node = item.segment.nodes[-1]
+    call = region.index.graph.producer(item.pair.reference)
+    if len(item.segment.nodes) != 1 or node.op_type in TAKES_A_BIAS | MOVEMENT:
         return False
+    if call is not None and same_operator(node.op_type, call.op_type):
+        return False  # it is that call, and wrong: a step of its closed form is an accident
     found = _taken_apart(item, region=region, pairs=pairs)
     if found is None:
         return False
@@ -199,6 +239,14 @@ def _only_rearranged(item: Judged, *, region: Region, pairs: Mapping[str, Pair])
     if computed.size != reference.size or computed.dtype.kind not in "fiub":
         return False
     return scaled_gap(np.sort(reference.reshape(-1)), np.sort(computed.reshape(-1))) <= item.judgement.threshold
+
+
+def _harmless(node: Node, item: Judged, *, region: Region, right_shape: bool) -> bool:
+    """Whether the node cannot introduce an error: it widens its input, or shapes it as the reference does."""
+    if node.op_type == "Cast":
+        before, after = (FLOAT_BITS.get(_dtype(region, name), 0) for name in (node.inputs[0], node.outputs[0]))
+        return 0 < before <= after
+    return right_shape and node.op_type in PASS_THROUGH - {"Identity", "Cast"} and item.pair.candidate in node.outputs
 
 
 def _narrows(node: Node, region: Region) -> bool:

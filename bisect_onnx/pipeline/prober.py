@@ -7,7 +7,6 @@ import numpy as np
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, mask_class
 from bisect_onnx.core.edits import NodeEdit
-from bisect_onnx.core.graph import ValueKind
 from bisect_onnx.runtimes.base import Candidate, Capture
 
 __all__ = ["Prober"]
@@ -25,11 +24,6 @@ class Prober:
         self.capture = capture
         self.feeds = feeds
         self._fetched: dict[str, Array] = {}
-
-    def exposable(self) -> list[str]:
-        """Candidate values that can be looked at, in topological order."""
-        graph = self.candidate.graph
-        return [name for name in graph.activations() if graph.kind(name) is ValueKind.ACTIVATION]
 
     def reference(self, name: str) -> Array:
         """The reference's array of a captured value; the caller must not write to it."""

@@ -49,9 +49,17 @@ class Region:
         self.prober = prober
         self.entry = entry
         self.entry_values = entry_values
-        self.exposable = [name for name in graph.activations() if graph.kind(name) is ValueKind.ACTIVATION]
+        self.exposable = [name for node in graph.nodes for name in node.real_outputs() if self._worth_a_look(name)]
         self.plain: dict[str, Array] = prober.forced(entry_values, self.exposable)
         self.judge = Judge(prober.capture, self._shape_of)
+
+    def _worth_a_look(self, name: str) -> bool:
+        """Activations, and what is computed from no input in floating point: learned queries, rotary tables."""
+        kind = self.graph.kind(name)
+        producer = self.graph.producer(name)
+        if kind is ValueKind.ACTIVATION or producer is None or producer.op_type == "Constant":
+            return kind is ValueKind.ACTIVATION
+        return kind is ValueKind.CONSTANT and (self.graph.values[name].dtype or "").startswith(("float", "bfloat"))
 
     def _shape_of(self, name: str) -> tuple[int, ...] | None:
         array = self.plain.get(name)

@@ -1,0 +1,134 @@
+"""Is a value that depends on no input to blame: a scale from a shape, a mask, a start value, a prepared parameter?
+
+A segment test cannot acquit these. They are no inputs of the segment, have seldom a partner, and go wrong with
+every other value right. So the reference's own operands are put in their place.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from bisect_onnx.align.by_structure import same_family
+from bisect_onnx.core.alignment import Pair
+from bisect_onnx.core.compare import Array
+from bisect_onnx.core.graph import Graph, Node, ValueKind
+from bisect_onnx.core.segments import fixed_ancestors, reads
+from bisect_onnx.pipeline.experiments import numbers_of, right_with
+from bisect_onnx.pipeline.region import Judged, Region
+
+__all__ = ["FixedSuspects", "fixed_proof", "fixed_suspects", "unlike_the_reference"]
+
+# The input that says which shape the result has: a result of the right shape had the right one.
+SHAPE_INPUT = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Tile": 1}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class FixedSuspects:
+    """Uncleared nodes that depend on no input, and the values through which a segment reads them."""
+
+    nodes: tuple[Node, ...]
+    read: tuple[str, ...]
+
+
+def fixed_suspects(
+    item: Judged, *, graph: Graph, pairs: Mapping[str, Pair], cleared: frozenset[int], right_shape: bool
+) -> FixedSuspects:
+    """What the segment reads that depends on no input and that no right segment reads too.
+
+    Args:
+        item: The segment.
+        graph: The whole candidate.
+        pairs: All pairs; a paired value has a segment of its own.
+        cleared: Indices of nodes that a right segment holds or reads.
+        right_shape: The segment's result has the reference's shape.
+    """
+    nodes: list[Node] = []
+    read: list[str] = []
+    last = item.segment.nodes[-1]
+    for node in item.segment.nodes:
+        acquitted = SHAPE_INPUT.get(node.op_type) if right_shape and node is last else None
+        for place, name in enumerate(reads(node)):
+            producer = graph.producer(name)
+            if place == acquitted or name in pairs or producer is None or producer.op_type == "Constant":
+                continue
+            if graph.kind(name) is ValueKind.ACTIVATION:
+                continue
+            above = (*fixed_ancestors(graph, [producer], cut=pairs.keys()), producer)
+            if (suspects := [n for n in above if n.index not in cleared]) and name not in read:
+                nodes += [n for n in suspects if n not in nodes]
+                read.append(name)
+    return FixedSuspects(nodes=tuple(sorted(nodes, key=graph.place)), read=tuple(read))
+
+
+def fixed_proof(
+    item: Judged,
+    suspects: FixedSuspects,
+    *,
+    region: Region,
+    pairs: Mapping[str, Pair],
+    calls: Sequence[Node],
+) -> str | None:
+    """The value that makes the segment right when an operand of the reference's calls stands in its place."""
+    values = region.prober.plain(list(suspects.read))
+    for name in suspects.read:
+        like = values.get(name)
+        if like is None or like.dtype.kind not in "fiub":
+            continue
+        for form in _forms(like, region=region, calls=calls):
+            if right_with(item, {name: form}, region=region, pairs=pairs):
+                return name
+    return None
+
+
+def unlike_the_reference(
+    source: Node, *, region: Region, graph: Graph, cut: frozenset[str], calls: Sequence[Node]
+) -> tuple[Node, ...]:
+    """``source`` and what it is computed from, without what leads to a value that the reference has as well.
+
+    Args:
+        source: Computes a value that was found wrong and depends on no input.
+        region: Where it was found.
+        graph: The whole candidate.
+        cut: Paired values.
+        calls: The reference's calls that read the right value.
+    """
+    chain = fixed_ancestors(graph, [source], cut=cut)
+    values = region.prober.plain([name for node in chain for name in node.real_outputs()])
+    operands = region.index.graph.ancestors(name for call in calls for name in call.real_inputs())
+    theirs = [name for name in sorted(operands) if name in region.index.fingerprints]
+    known = [node for node in chain if any(_known(values.get(n), theirs, region=region) for n in node.real_outputs())]
+    right = {node.index for node in (*known, *fixed_ancestors(graph, known, cut=cut))}
+    return tuple(node for node in (*chain, source) if node.index not in right)
+
+
+def _known(value: Array | None, theirs: Sequence[str], *, region: Region) -> bool:
+    """Whether the reference has the same elements (or the opposite ones, of bool); one number says nothing."""
+    if value is None or value.dtype.kind not in "fiub" or value.size < 2 or (value == value.flat[0]).all():
+        return False
+    for name in theirs:
+        print_ = region.index.fingerprints[name]
+        if print_.size != value.size or not same_family(print_.dtype, str(value.dtype)):
+            continue
+        other = region.prober.reference(name).reshape(-1)
+        own = value.reshape(-1)
+        if np.array_equal(own, other) or (own.dtype.kind == "b" and np.array_equal(~own, other)):
+            return True
+    return False
+
+
+def _forms(like: Array, *, region: Region, calls: Sequence[Node]) -> Iterator[Array]:
+    if like.size == 1 and like.dtype.kind != "b":
+        for number in numbers_of(calls, ()):
+            form = np.full(like.shape, number).astype(like.dtype)
+            if form != like:
+                yield form
+    names = dict.fromkeys(name for call in calls for name in call.real_inputs())
+    known = [name for name in names if name in region.index.fingerprints]
+    for name in known:
+        print_ = region.index.fingerprints[name]
+        if print_.size != like.size or not same_family(print_.dtype, str(like.dtype)):
+            continue
+        form = region.prober.reference(name).reshape(like.shape).astype(like.dtype)
+        if not np.array_equal(form, like):
+            yield form
