@@ -1,6 +1,7 @@
 """One opened-up run of a PyTorch model: its graph, its fingerprints, and its arrays on demand."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -10,6 +11,9 @@ from bisect_onnx.errors import ReferenceNotRepeatableError
 from bisect_onnx.runtimes.torch_arrays import Array, to_numpy
 from bisect_onnx.runtimes.torch_tape import ModuleCall, Tape
 from bisect_onnx.runtimes.torch_vault import Fingerprints, Vault
+
+if TYPE_CHECKING:
+    from bisect_onnx.runtimes.torch_exact import ExactRun
 
 __all__ = ["TorchCapture"]
 
@@ -36,6 +40,7 @@ class TorchCapture:
         self._tape = tape
         self._vault = vault
         self._repeat = repeat
+        self._exact_runs: dict[int | None, ExactRun] = {}
         self.graph: Graph = tape.graph(name)
         self.fingerprints: Mapping[str, Fingerprint] = Fingerprints(vault)
         self.modules: tuple[ModuleCall, ...] = tuple(tape.modules)
@@ -61,7 +66,9 @@ class TorchCapture:
         """See `Capture.exact`."""
         from bisect_onnx.runtimes.torch_exact import ExactRun
 
-        return ExactRun(self._tape, self.tensors, seed=seed).values(fetch, given=given)
+        if seed not in self._exact_runs:
+            self._exact_runs[seed] = ExactRun(self._tape, self.tensors, seed=seed, max_bytes=self._vault.max_bytes)
+        return self._exact_runs[seed].values(fetch, given=given)
 
     def open_up(self, fetch: Sequence[str], *, given: Sequence[str]) -> "TorchCapture":
         """See `Capture.open_up`."""

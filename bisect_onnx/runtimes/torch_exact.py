@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,7 +10,8 @@ import torch
 
 from bisect_onnx.core.graph import ValueKind
 from bisect_onnx.runtimes.torch_arrays import Array, holds_array, to_numpy
-from bisect_onnx.runtimes.torch_slice import slice_tape
+from bisect_onnx.runtimes.torch_exact_cache import ExactCache
+from bisect_onnx.runtimes.torch_slice import Slice, slice_tape
 from bisect_onnx.runtimes.torch_structure import tensors_in
 from bisect_onnx.runtimes.torch_substitutes import NotRepeatableError, substitute_for
 from bisect_onnx.runtimes.torch_tape import Call, Rebuild, Recorded, Ref, Tape, Unit, map_leaves
@@ -50,10 +51,18 @@ _SEED_STRIDE = 1_000_003  # a prime, so that seeds of neighbouring calls of neig
 
 
 class ExactRun:
-    """One repetition. Integers and booleans (indices, masks, arg-max) stay as recorded, so no choice flips."""
+    """One repetition, of which any part may be asked for, in any order; what it computed serves the next part.
+
+    Integers and booleans (indices, masks, arg-max) stay as recorded, so no choice flips.
+    """
 
     def __init__(
-        self, tape: Tape, recorded: Callable[[Sequence[str]], Mapping[str, torch.Tensor]], *, seed: int | None
+        self,
+        tape: Tape,
+        recorded: Callable[[Sequence[str]], Mapping[str, torch.Tensor]],
+        *,
+        seed: int | None,
+        max_bytes: int | None,
     ) -> None:
         """Prepare a repetition.
 
@@ -61,42 +70,90 @@ class ExactRun:
             tape: The recorded run.
             recorded: Gives the values of that run by name.
             seed: None for exact results; otherwise each rounds at random, reproducibly.
+            max_bytes: For what is kept between calls of `values`; None: as much as `ExactCache` takes.
         """
         self._tape = tape
         self._recorded = recorded
         self._seed = seed
+        self._cache = ExactCache(max_bytes=max_bytes)
 
     def values(self, fetch: Sequence[str], *, given: Sequence[str] | None) -> dict[str, Array]:
         """Float64 arrays of the wanted values; one whose calls cannot be repeated is absent."""
         part = slice_tape(self._tape, fetch=fetch, given=frozenset(given or ()), is_leaf=_is_leaf)
-        plain = [name for name in part.leaves if self._tape.values[name].plain]
-        known = {name: _widen(tensor) for name, tensor in self._recorded(plain).items()}
-        wanted = frozenset(fetch)
-        results = {name: known[name] for name in wanted if name in known and name not in part.made}
-        leaves = frozenset(part.leaves)
-        uses = part.uses()
-        with _float64_world():
-            for unit in part.units:
-                for name, tensor in self._repeat(unit, known).items():
-                    if name in part.made and name in wanted:
-                        results[name] = tensor
-                    if name in uses and name not in leaves:
-                        known[name] = tensor
-                _release(unit, known, uses=uses)
+        origins = part.origins(frozenset(given or ()))
+        wanted = dict.fromkeys(fetch)
+        units, cached = self._left_to_do(part, wanted, origins=origins)
+        results = {name: cached[name] for name in wanted if name in cached}
+        read = {name for unit in units for name in unit.reads}
+        taken = [name for name in part.leaves if name in read or (name in wanted and name not in part.made)]
+        recorded = self._recorded([name for name in taken if self._tape.values[name].plain])
+        results.update((name, _widen(recorded[name])) for name in recorded if name in wanted and name not in part.made)
+        known = {name: tensor for name, tensor in cached.items() if name not in taken} | dict(recorded)
+        results.update(self._repeated(units, known, origins=origins, wanted=frozenset(wanted)))
         return {
             name: to_numpy(_as_float64(results[name]))
-            for name in fetch
+            for name in wanted
             if name in results and holds_array(results[name])
         }
+
+    def _left_to_do(
+        self, part: Slice, wanted: Iterable[str], *, origins: Mapping[str, frozenset[str]]
+    ) -> tuple[list[Unit], dict[str, torch.Tensor]]:
+        """The steps whose results are not kept, and the kept results that these and the caller read."""
+        cached: dict[str, torch.Tensor] = {}
+        units: dict[tuple[int, int], Unit] = {}
+        leaves = frozenset(part.leaves)
+        pending = [name for name in wanted if name in part.made]
+        while pending:
+            name = pending.pop()
+            if name in cached:
+                continue
+            origin = (name, origins[name])
+            if origin in self._cache:
+                tensor = self._cache[origin]
+                if tensor is not None:
+                    cached[name] = tensor
+                continue
+            unit = self._tape.makers[name]
+            if unit.order not in units:
+                units[unit.order] = unit
+                pending.extend(read for read in unit.reads if read not in leaves)
+        return [units[order] for order in sorted(units)], cached
+
+    def _repeated(
+        self,
+        units: Sequence[Unit],
+        known: dict[str, torch.Tensor],
+        *,
+        origins: Mapping[str, frozenset[str]],
+        wanted: frozenset[str],
+    ) -> dict[str, torch.Tensor]:
+        """Run the steps; ``known`` grows and shrinks with what they still need. Returns the wanted results."""
+        results: dict[str, torch.Tensor] = {}
+        uses = Counter(name for unit in units for name in unit.reads)
+        with _float64_world():
+            for unit in units:
+                made = self._repeat(unit, known)
+                for name in unit.makes:
+                    if name in origins:
+                        self._cache.keep((name, origins[name]), made.get(name))
+                for name, tensor in made.items():
+                    if name in wanted and name in origins:
+                        results[name] = tensor
+                    if name in uses:
+                        known.setdefault(name, tensor)  # a recorded value, or the same one, stands
+                _release(unit, known, uses=uses)
+        return results
 
     def _repeat(self, unit: Unit, known: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The values that a step makes; none when it cannot be repeated or lacks an argument."""
         if any(name not in known for name in unit.reads):
             return {}
+        wide = {name: _widen(known[name]) for name in unit.reads}
         try:
             if unit.rebuild is not None:
-                return {unit.rebuild.name: rebuilt(unit.rebuild, known, values=self._tape.values)}
-            made = repeat_call(unit.call, known, values=self._tape.values, dtypes=_WIDE)
+                return {unit.rebuild.name: rebuilt(unit.rebuild, wide, values=self._tape.values)}
+            made = repeat_call(unit.call, wide, values=self._tape.values, dtypes=_WIDE)
         except (RuntimeError, TypeError, NotImplementedError, IndexError, NotRepeatableError) as error:
             # Kernels without a float64 form say so in one of these ways; the caller sees the value missing.
             _log.debug("%s cannot be repeated in float64: %s", unit.call.name, error)

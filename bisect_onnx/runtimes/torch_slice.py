@@ -24,6 +24,19 @@ class Slice:
         """How many steps read each value."""
         return Counter(name for unit in self.units for name in unit.reads)
 
+    def origins(self, given: Collection[str]) -> dict[str, frozenset[str]]:
+        """The nearest of the ``given`` values above each value to make; what has the same ones is the same value."""
+        found: dict[str, frozenset[str]] = {}
+        leaves = {name: frozenset((name,)) if name in given else frozenset() for name in self.leaves}
+        for unit in self.units:
+            origin: frozenset[str] = frozenset()
+            for name in unit.reads:
+                above = leaves[name] if name in leaves else found[name]
+                if not above <= origin:
+                    origin = origin | above if origin else above
+            found.update((name, origin) for name in unit.makes if name in self.made)
+        return found
+
 
 def slice_tape(
     tape: Tape, *, fetch: Sequence[str], given: Collection[str], is_leaf: Callable[[Recorded, Unit], bool]

@@ -122,14 +122,14 @@ class Call:
             yield from _refs(tree)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)  # no slots: what is asked for thousands of times is kept
 class Unit:
     """One step of a repetition: a call, or the rebuilding of a tensor that the call changed."""
 
     call: Call
     rebuild: Rebuild | None = None
 
-    @property
+    @functools.cached_property
     def reads(self) -> tuple[str, ...]:
         """The values that the step needs, each once."""
         if self.rebuild is None:
@@ -140,7 +140,7 @@ class Unit:
     def makes(self) -> tuple[str, ...]:
         return self.call.outputs if self.rebuild is None else (self.rebuild.name,)
 
-    @property
+    @functools.cached_property
     def order(self) -> tuple[int, int]:
         return self.call.index, 0 if self.rebuild is None else 1 + self.call.rebuilds.index(self.rebuild)
 

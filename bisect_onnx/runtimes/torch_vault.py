@@ -23,7 +23,7 @@ class Vault:
         """Keep what fits in ``max_bytes`` (None: everything) of the values in ``wanted`` (None: all values)."""
         self.kept: dict[str, torch.Tensor] = {}
         self.fingerprints: dict[str, Fingerprint] = {}
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._wanted = wanted
         self._bytes = 0
         self._charged: set[int] = set()
@@ -78,7 +78,7 @@ class Vault:
         """Give a kept value memory of its own, or only a fingerprint when that exceeds the budget."""
         del self._shared[storage][name]
         shared = self.kept.pop(name)
-        if self._wanted is None and self._max_bytes is not None and self._bytes + shared.nbytes > self._max_bytes:
+        if self._wanted is None and self.max_bytes is not None and self._bytes + shared.nbytes > self.max_bytes:
             if name not in self.fingerprints:
                 self.fingerprints[name] = fingerprint(view_as_numpy(shared))
             return
@@ -86,10 +86,10 @@ class Vault:
         self._bytes += shared.nbytes
 
     def _affordable(self, tensor: torch.Tensor, *, storage: int) -> bool:
-        if self._max_bytes is None or storage in self._charged or storage in self._lasting:
+        if self.max_bytes is None or storage in self._charged or storage in self._lasting:
             return True
         size = tensor.untyped_storage().nbytes()
-        if self._bytes + size > self._max_bytes:
+        if self._bytes + size > self.max_bytes:
             return False
         self._charged.add(storage)
         self._bytes += size

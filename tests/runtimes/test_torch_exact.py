@@ -1,3 +1,6 @@
+import random
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 import torch
@@ -5,6 +8,8 @@ from torch import nn
 
 from bisect_onnx.core.compare import MASK_CONSTANT, Array
 from bisect_onnx.runtimes.torch_eager import EagerReference
+from bisect_onnx.runtimes.torch_exact import ExactRun, repeat_call
+from bisect_onnx.runtimes.torch_exact_cache import ExactCache, Origin
 from tests.runtimes.test_torch_capture import CASES, every_case
 from tests.runtimes.torch_models import (
     PLENTY,
@@ -213,6 +218,86 @@ def test_a_call_without_a_float64_form_is_absent_and_so_is_what_needs_it():
 
     assert set(exact) == {fine}
     assert set(given) == {broken}
+
+
+def answers(run: ExactRun, questions: Iterable[tuple[list[str], list[str]]]) -> list[dict[str, Array]]:
+    return [run.values(fetch, given=given) for fetch, given in questions]
+
+
+@every_case
+@pytest.mark.parametrize("seed", [None, 1])
+def test_what_was_asked_before_changes_no_answer(kind, feeds, seed):
+    capture = captured(seeded(kind), feeds)
+    names = [name for node in capture.graph.nodes for name in float_activations(capture.graph, node)]
+    draw = random.Random(0)
+    questions = [(draw.sample(names, 1), draw.sample(names, draw.randrange(min(4, len(names))))) for _ in range(30)]
+
+    kept = answers(ExactRun(capture._tape, capture.tensors, seed=seed, max_bytes=None), questions)
+    few = answers(ExactRun(capture._tape, capture.tensors, seed=seed, max_bytes=1_000), questions)
+    fresh = [
+        ExactRun(capture._tape, capture.tensors, seed=seed, max_bytes=0).values(fetch, given=given)
+        for fetch, given in questions
+    ]
+
+    for one, other, expected in zip(kept, few, fresh, strict=True):
+        assert list(one) == list(other) == list(expected)
+        for name, array in expected.items():
+            np.testing.assert_array_equal(one[name], array)
+            np.testing.assert_array_equal(other[name], array)
+
+
+def test_a_value_that_is_given_and_kept_is_read_as_recorded():
+    capture = captured(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Tanh()), {"input": normal(3, 4)})
+    first, second = (node_of(capture.graph, "aten.tanh", number=number).outputs[0] for number in (0, 1))
+    kept = capture.exact([first, second], given=None, seed=None)
+
+    again = capture.exact([first, second], given=[first], seed=None)
+
+    recorded = capture.fetch([first])[first].astype(np.float64)
+    np.testing.assert_array_equal(again[first], kept[first])
+    np.testing.assert_allclose(again[second], np.tanh(recorded), rtol=1e-14)
+    assert gap(again[second], kept[second]) > 1e-10
+
+
+def test_a_call_is_repeated_once_for_each_set_of_given_values(monkeypatch):
+    capture = captured(nn.Sequential(*(nn.Tanh() for _ in range(6))), {"input": normal(3, 4)})
+    chain = [node.outputs[0] for node in capture.graph.nodes]
+    repeated: list[str] = []
+
+    def counted(call, *args, **kwargs):
+        repeated.append(call.name)
+        return repeat_call(call, *args, **kwargs)
+
+    monkeypatch.setattr("bisect_onnx.runtimes.torch_exact.repeat_call", counted)
+
+    def calls(fetch, given):
+        repeated.clear()
+        capture.exact(fetch, given=given, seed=None)
+        return len(repeated)
+
+    assert calls([chain[3]], None) == 4
+    assert calls([chain[3]], None) == 0
+    assert calls([chain[5]], None) == 2
+    assert calls([chain[4]], [chain[5]]) == 0  # what is given lies below
+    assert calls([chain[5]], [chain[1]]) == 4
+    assert calls([chain[5]], [chain[0], chain[1]]) == 0  # the nearest counts
+
+
+def test_what_is_kept_stays_within_the_bytes_allowed():
+    cache = ExactCache(max_bytes=100)
+
+    def origin(name: str) -> Origin:
+        return (name, frozenset())
+
+    for name in "abc":
+        cache.keep(origin(name), torch.zeros(4, dtype=torch.float64))
+    assert [origin(name) in cache for name in "abc"] == [True, True, True]
+    assert cache[origin("a")] is not None  # asked for, so "b" is the oldest now
+    cache.keep(origin("d"), torch.zeros(1, dtype=torch.float64))
+    assert [origin(name) in cache for name in "abcd"] == [True, False, True, True]
+    cache.keep(origin("e"), torch.zeros(100, dtype=torch.float64)[:1])  # a view keeps all of its storage
+    assert origin("e") not in cache
+    assert cache.bytes == 32 + 32 + 8
 
 
 def test_a_repetition_draws_nothing_from_the_callers_generator():
