@@ -2,29 +2,14 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from bisect_onnx.core.compare import Array, ErrorStats, Objection, Verdict, compare_arrays, largest_excess
 from bisect_onnx.core.report import OutputRow
 from bisect_onnx.core.tolerance import FACTOR, Tolerance, unit_roundoff
+from bisect_onnx.pipeline.output_pairing import OutputPair, PairedBy
 
-__all__ = ["OutputPair", "pair_outputs", "settle_outputs", "with_floors"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class OutputPair:
-    """A candidate output and the reference output it is compared with; None when there is none."""
-
-    candidate: str
-    reference: str | None
-
-
-def pair_outputs(candidate: Sequence[str], reference: Sequence[str]) -> list[OutputPair]:
-    """Match outputs by name when every name is known, otherwise in order."""
-    if set(candidate) <= set(reference):
-        return [OutputPair(candidate=name, reference=name) for name in candidate]
-    padded = [*reference, *([None] * len(candidate))]
-    return [OutputPair(candidate=name, reference=other) for name, other in zip(candidate, padded, strict=False)]
+__all__ = ["settle_outputs", "with_floors"]
 
 
 def settle_outputs(
@@ -34,20 +19,32 @@ def settle_outputs(
     observed: Mapping[str, Array],
     tolerance: Tolerance,
     operators: int,
+    belonging: Collection[str] | None = None,
 ) -> list[OutputRow]:
     """Compare every output; without a tolerance the arithmetic bound of ``operators`` roundings is the threshold.
 
+    ``belonging`` are the outputs whose partner is theirs beyond doubt; None: all. The reason of another one that
+    differs says so.
+
     Rounding errors of random sign grow with the root of their number (Higham, 2nd ed., section 2.8).
     """
-    return [_row(pair, truth=truth, observed=observed, tolerance=tolerance, operators=operators) for pair in pairs]
+    rows = [_row(pair, truth=truth, observed=observed, tolerance=tolerance, operators=operators) for pair in pairs]
+    return [row if belonging is None or row.name in belonging else _in_doubt(row) for row in rows]
+
+
+def _in_doubt(row: OutputRow) -> OutputRow:
+    if row.verdict is not Verdict.MISMATCH:
+        return row
+    doubt = "neither names nor shapes say that the two belong together, so no node is sought from here"
+    return dataclasses.replace(row, reason=doubt if row.reason is None else f"{row.reason}; {doubt}")
 
 
 def _row(
     pair: OutputPair, *, truth: Mapping[str, Array], observed: Mapping[str, Array], tolerance: Tolerance, operators: int
 ) -> OutputRow:
     if pair.reference is None:
-        reason = "the reference has no output in this place"
-        return _bare(pair, Verdict.UNTESTABLE, reason)
+        which = "of this name" if pair.by is PairedBy.NAME else "in this place"
+        return _bare(pair, Verdict.UNTESTABLE, f"the reference has no output {which}")
     ours = observed.get(pair.candidate)
     if ours is None:
         return _bare(pair, Verdict.UNTESTABLE, "the runtime returned no tensor for it")

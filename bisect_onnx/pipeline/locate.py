@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from bisect_onnx.align.by_parameter import ParameterMatcher
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Basis, Pair
-from bisect_onnx.core.compare import Array, Verdict
+from bisect_onnx.core.compare import Verdict
 from bisect_onnx.core.events import Listener, ProbeDone, StageFinished, StageStarted, ignore
 from bisect_onnx.core.finding import Finding
 from bisect_onnx.core.report import (
     Culprit,
     MissingOperation,
-    OutputRow,
     Report,
     SearchSummary,
     Stage,
@@ -27,8 +26,7 @@ from bisect_onnx.core.tolerance import Tolerance
 from bisect_onnx.pipeline import preflight
 from bisect_onnx.pipeline.accusing import Accusations, accuse_all, origin
 from bisect_onnx.pipeline.bisecting import bisect_region
-from bisect_onnx.pipeline.confirming import OutputPair, pair_outputs, settle_outputs, with_floors
-from bisect_onnx.pipeline.judge import exact_floor
+from bisect_onnx.pipeline.comparing import Comparison
 from bisect_onnx.pipeline.knowledge import Gap
 from bisect_onnx.pipeline.narrow import Narrowed
 from bisect_onnx.pipeline.prober import Prober
@@ -89,92 +87,52 @@ class _Locating:
             atol=request.atol, rtol=request.rtol, metric=request.metric, threshold=request.threshold
         )
         self.findings: list[Finding] = []
-        self.outputs: list[OutputRow] = []
-        self.output_pairs: list[OutputPair] = []
-        self.answers: Mapping[str, Array] = {}  # of the reference, by its own output names
-        self.truth: dict[str, Array] = {}  # the same by candidate output name
+        self.compared = Comparison(sides, self.tolerance)
 
     def report(self) -> Report:
         with self.run.stage("confirm", "Running both sides as they are"):
-            agrees = self._confirm()
-        if agrees:
-            return self._finish(answer(status=Status.PARITY, outputs=self.outputs))
+            agrees = self.compared.run()
+        if agrees and self.compared.anything_compared:
+            return self._finish(answer(status=Status.PARITY, outputs=self.compared.rows))
         with contextlib.ExitStack() as stack:
             with self.run.stage("preflight", "Checking the comparison itself"):
                 verdict = self._is_it_you(stack)
             return self._finish(verdict) if verdict is not None else self._search()
 
-    def _confirm(self) -> bool:
-        self.answers = self.sides.reference.run(self.sides.feeds.reference)
-        observed = self.sides.candidate.run(self.sides.feeds.arrays)
-        self._compare(self.answers, observed)
-        return all(row.verdict is not Verdict.MISMATCH for row in self.outputs)
-
-    def _compare(self, reference: Mapping[str, Array], observed: Mapping[str, Array]) -> None:
-        graph = self.sides.candidate.graph
-        self.output_pairs = pair_outputs(graph.outputs, tuple(reference))
-        self.truth = {p.candidate: reference[p.reference] for p in self.output_pairs if p.reference is not None}
-        self.outputs = settle_outputs(
-            self.output_pairs, truth=reference, observed=observed, tolerance=self.tolerance, operators=len(graph.nodes)
-        )
-
     def _is_it_you(self, stack: contextlib.ExitStack) -> Answer | None:
-        """Training mode and runs that do not repeat; afterwards the reference is in evaluation mode."""
+        """Training mode, outputs in other places, no repetition; afterwards the reference is in evaluation mode."""
+        compared = self.compared
         training = preflight.training_modules(self.sides.module)
         if training.paths:
-            before, given = self.outputs, self.answers
+            before, given = compared.rows, compared.answers
             stack.enter_context(preflight.evaluation_mode(self.sides.module))
-            agrees = self._confirm_with_floors()
-            if preflight.differ(given, self.answers, rows=self.outputs):
-                finding = preflight.left_in_training(training, before=before, after=self.outputs)
-                if agrees:
-                    self.outputs = before
-                    return answer(status=Status.HARNESS, outputs=before, findings=(finding,))
+            agrees = compared.run_with_floors()
+            if preflight.differ(given, compared.answers, rows=compared.rows):
+                finding = preflight.left_in_training(training, before=before, after=compared.rows)
                 self.findings.append(finding)
+                if agrees:
+                    return answer(status=Status.HARNESS, outputs=before, findings=(finding,))
             elif agrees:
-                return answer(status=Status.PARITY, outputs=self.outputs)
-        unsteady = preflight.unsteady_side(self.sides, rows=self.outputs)
+                return answer(status=Status.PARITY, outputs=compared.rows)
+        unsteady = preflight.unsteady_side(self.sides, rows=compared.rows)
         if unsteady is not None:
-            return answer(status=Status.INCONCLUSIVE, outputs=self.outputs, findings=(unsteady,))
+            return answer(status=Status.INCONCLUSIVE, outputs=compared.rows, findings=(unsteady,))
+        before = compared.rows
+        elsewhere = compared.look_elsewhere()
+        if elsewhere is not None:
+            self.findings.append(elsewhere)
+            if compared.agrees:
+                return answer(status=Status.HARNESS, outputs=before, findings=tuple(self.findings))
         return None
-
-    def _confirm_with_floors(self) -> bool:
-        if self._confirm():
-            return True
-        if self.tolerance.given:
-            return False
-        capture = self.sides.reference.capture(self.sides.feeds.reference, max_bytes=self.sides.max_bytes)
-        self._measure_floors(capture)
-        return all(row.verdict is not Verdict.MISMATCH for row in self.outputs)
-
-    def _measure_floors(self, capture: Capture) -> None:
-        names = self._captured_outputs(capture)
-        self.outputs = with_floors(
-            self.outputs,
-            {
-                row.name: exact_floor(capture, names[row.name], None)
-                for row in self.outputs
-                if row.verdict is Verdict.MISMATCH and row.name in names
-            },
-        )
-
-    def _captured_outputs(self, capture: Capture) -> dict[str, str]:
-        """The captured value behind each candidate output."""
-        by_name = dict(zip(self.sides.reference.output_names, capture.graph.outputs, strict=False))
-        return {
-            p.candidate: by_name[p.reference]
-            for p in self.output_pairs
-            if p.reference is not None and p.reference in by_name
-        }
 
     def _search(self) -> Report:
         with self.run.stage("capture", "Recording every call of the reference"):
             capture = self.sides.reference.capture(self.sides.feeds.reference, max_bytes=self.sides.max_bytes)
         if not self.tolerance.given:
             with self.run.stage("noise", "Measuring the noise of the outputs in float64"):
-                self._measure_floors(capture)
-            if all(row.verdict is not Verdict.MISMATCH for row in self.outputs):
-                return self._finish(answer(status=Status.PARITY, outputs=self.outputs))
+                self.compared.measure_floors(capture)
+            if self.compared.agrees and self.compared.anything_compared:
+                return self._finish(answer(status=Status.PARITY, outputs=self.compared.rows))
         with self.run.stage("align", "Looking at every value of the candidate"):
             region = self._region(capture)
         elsewhere = self._other_stage(region)
@@ -184,14 +142,14 @@ class _Locating:
             parameter_of = self._parameter_names()
             settled, steps = self._settle(region, parameter_of)
         with self.run.stage("certify", "Narrowing to the node and proving it"):
-            accusations = accuse_all(region, settled, parameter_of=parameter_of, truth=self.truth)
+            accusations = accuse_all(region, settled, parameter_of=parameter_of, truth=self.compared.truth)
         return self._assemble(region, settled, accusations=accusations, steps=steps)
 
     def _settle(self, region: Region, parameter_of: Mapping[str, str]) -> tuple[Settled, tuple[Step, ...] | None]:
         """The segments with their judgements; steps when they came by bisection, otherwise None."""
         outputs = self._output_pairs(region)
         if self.request.strategy == Strategy.BISECT.value:
-            failing = {row.name for row in self.outputs if row.verdict is Verdict.MISMATCH}
+            failing = {row.name for row in self.compared.rows if row.verdict is Verdict.MISMATCH}
             bisected = bisect_region(
                 region,
                 outputs={n: p for n, p in outputs.items() if n in failing},
@@ -201,7 +159,9 @@ class _Locating:
             if bisected.settled.accused or bisected.settled.missing:
                 return bisected.settled, bisected.steps
         settled = self._scan(region, parameter_of)
-        if not settled.accused and any(row.error is not None and row.error.nonfinite_mismatch for row in self.outputs):
+        if not settled.accused and any(
+            row.error is not None and row.error.nonfinite_mismatch for row in self.compared.rows
+        ):
             # Every segment is right as long as -inf and the smallest number count as one mask. Here they do not.
             region.judge.masks_alike = False
             settled = self._scan(region, parameter_of)
@@ -229,33 +189,27 @@ class _Locating:
         return Region(self.sides.candidate.graph, index, prober, entry=entry, entry_values={})
 
     def _output_pairs(self, region: Region) -> dict[str, Pair]:
-        names = self._captured_outputs(region.prober.capture)
+        """Pairs that stand whatever the values are: outputs that belong together, and values recorded by name."""
+        belonging = self.compared.belonging
+        names = self.compared.captured(region.prober.capture)
+        standing = {ours: theirs for ours, theirs in names.items() if ours in belonging}
+        if self.sides.recorded:
+            recorded = region.prober.capture.graph.values
+            standing |= {name: name for name in region.exposable if name in recorded}
         return {
             ours: Pair(candidate=ours, reference=theirs, basis=Basis.NAME)
-            for ours, theirs in names.items()
+            for ours, theirs in standing.items()
             if theirs in region.index.group_of and region.graph.producer(ours) is not None
         }
 
     def _other_stage(self, region: Region) -> Answer | None:
         """Whether the outputs agree at level 0 on CPU: then no node of the file is to blame."""
-        reference = {p.reference: self.truth[p.candidate] for p in self.output_pairs if p.reference is not None}
-        before = self.outputs
         observed = {name: region.plain[name] for name in region.graph.outputs if name in region.plain}
-        rows = settle_outputs(
-            [p for p in self.output_pairs if p.candidate in observed],
-            truth=reference,
-            observed=observed,
-            tolerance=self.tolerance,
-            operators=len(region.graph.nodes),
-        )
-        measured = {row.name: row.noise for row in before if row.noise is not None}
-        rows = rows if self.tolerance.given else with_floors(rows, measured)
-        failing = {row.name for row in before if row.verdict is Verdict.MISMATCH}
-        if any(row.verdict is Verdict.MISMATCH for row in rows) or not failing & set(observed):
+        if not self.compared.would_agree(observed):
             return None
         cpu = all(name.lower().startswith("cpu") for name in self.request.providers)
         stage = Stage.OPTIMIZER if cpu else Stage.PROVIDER
-        return answer(status=Status.SUSPECTED, outputs=before, stage=stage, request=self.request)
+        return answer(status=Status.SUSPECTED, outputs=self.compared.rows, stage=stage, request=self.request)
 
     def _parameter_names(self) -> dict[str, str]:
         """Reference parameter by candidate initializer, equal or nearest."""
@@ -293,12 +247,16 @@ class _Locating:
         )
         gap = accusations.gaps[0] if accusations.gaps else None
         first = narrowed[culprits[0].index] if culprits else None
+        status, findings = _status(culprits, gap), tuple(self.findings)
+        unpaired = self.compared.unpaired()
+        if status is Status.ACCUMULATION and unpaired is not None:
+            status, findings = Status.INCONCLUSIVE, (unpaired, *findings)
         verdict = answer(
-            status=_status(culprits, gap),
-            outputs=self.outputs,
+            status=status,
+            outputs=self.compared.rows,
             stage=_stage(first, gap),
             culprits=culprits,
-            findings=tuple(self.findings),
+            findings=findings,
             request=self.request,
         )
         return self._finish(
@@ -334,7 +292,7 @@ class _Locating:
             summary=verdict.summary,
             findings=verdict.findings,
             next_steps=verdict.next_steps,
-            outputs=tuple(self.outputs),
+            outputs=tuple(self.compared.rows),
             environment=describe_environment(providers=self.request.providers, level=self.request.level),
             inputs=self.sides.feeds.rows,
             timing=self.run.timing(),

@@ -10,10 +10,15 @@ import numpy as np
 from bisect_onnx.core.compare import Array
 from bisect_onnx.core.finding import Confidence, Counterfactual, Finding
 from bisect_onnx.core.report import OutputRow
+from bisect_onnx.errors import listing
 from bisect_onnx.pipeline.judge import scaled_gap
+from bisect_onnx.pipeline.output_pairing import OutputPair
 from bisect_onnx.pipeline.sides import Sides
 
-__all__ = ["TrainingModules", "differ", "evaluation_mode", "left_in_training", "training_modules", "unsteady_side"]
+__all__ = [
+    "TrainingModules", "differ", "evaluation_mode", "left_in_training", "outputs_elsewhere", "outputs_unpaired",
+    "training_modules", "unsteady_side",
+]  # fmt: skip
 
 # Submodules named in a message before it says how many more there are.
 MOST_NAMED = 5
@@ -95,6 +100,53 @@ def left_in_training(training: TrainingModules, *, before: Sequence[OutputRow], 
 def _worst(rows: Sequence[OutputRow]) -> float | None:
     figures = [row.error.scaled for row in rows if row.error is not None and row.error.scaled is not None]
     return max(figures, default=None)
+
+
+def outputs_elsewhere(
+    pairs: Sequence[OutputPair], *, instead_of: Sequence[OutputPair], before: Sequence[OutputRow],
+    after: Sequence[OutputRow],
+) -> Finding:  # fmt: skip
+    """Outputs were compared with others than their own; ``pairs`` are those in which they agree."""
+    old = {pair.candidate: pair.reference for pair in instead_of}
+    moved = [pair for pair in pairs if pair.reference is not None and pair.reference != old[pair.candidate]]
+    places = ", ".join(f"{pair.candidate!r} is the reference's {pair.reference!r}" for pair in moved)
+    return Finding(
+        code="HN003",
+        name="outputs-in-other-places",
+        cause="K26",
+        confidence=Confidence.PROVEN,
+        subject=moved[0].candidate,
+        message=f"outputs were compared with others than their own: {places}",
+        facts={
+            "pairs": {pair.candidate: pair.reference for pair in pairs},
+            "compared": dict(old),
+        },
+        remedy="Export again with the outputs in the reference's order, or name them alike on both sides.",
+        counterfactual=Counterfactual(
+            edit="each output compared with the reference's output that it is",
+            local_before=None,
+            local_after=None,
+            output_before=_worst(before),
+            output_after=_worst(after),
+        ),
+    )
+
+
+def outputs_unpaired(rows: Sequence[OutputRow], *, reference: Sequence[str]) -> Finding:
+    """Nothing says which output of the reference belongs to an output that differs, or none does."""
+    named = ", ".join(repr(row.name) for row in rows[:MOST_NAMED])
+    return Finding(
+        code="HN004",
+        name="outputs-not-paired",
+        cause="K26",
+        confidence=Confidence.LIKELY,
+        subject=rows[0].name,
+        message=f"neither names, shapes nor values say which output of the reference {named} stands for "
+        f"(the reference has {listing(reference)})",
+        facts={"outputs": [row.name for row in rows], "reference": list(reference)},
+        remedy="Name the outputs alike: output_names=[...] in the export, and a dict of those names as the "
+        "module's result; or give as many on both sides, in one order.",
+    )
 
 
 def unsteady_side(sides: Sides, *, rows: Sequence[OutputRow]) -> Finding | None:

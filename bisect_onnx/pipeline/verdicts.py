@@ -58,7 +58,8 @@ def _summary(
     if status is Status.HARNESS:
         return f"the graphs agree, the comparison was set up wrongly: {findings[0].message}"
     if status is Status.INCONCLUSIVE:
-        return f"{differs}, but no node can be accused: {findings[0].message}"
+        found = f"{differs}, but no node" if failing else "no node"
+        return f"{found} can be accused: {findings[0].message}"
     if status is Status.ACCUMULATION:
         return f"{differs} beyond tolerance, and every node stays within its noise floor: no single culprit"
     if culprits:

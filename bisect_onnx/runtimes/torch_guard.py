@@ -35,11 +35,11 @@ def _differs_in_training(layer: nn.Module) -> bool:
         case nn.modules.batchnorm._NormBase():  # as above; of instance norms as well
             return bool(layer.track_running_stats)
         case nn.RReLU():
-            return layer.lower != layer.upper
+            return bool(layer.lower != layer.upper)
         case nn.RNNBase():
-            return layer.dropout > 0 and layer.num_layers > 1
+            return bool(layer.dropout > 0 and layer.num_layers > 1)
         case nn.MultiheadAttention():
-            return layer.dropout > 0
+            return bool(layer.dropout > 0)
         case _:
             return False
 

@@ -216,3 +216,87 @@ def test_random_numbers_below_the_noise_floor_are_no_problem(tmp_path: Path):
     assert report.status is Status.LOCATED
     assert report.culprit is not None
     assert report.culprit.index == planted.nodes[0]
+
+
+class Several(nn.Module):
+    """Three outputs, two of one shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        y = self.inner(x)
+        return y, torch.relu(y), y.sum(1)
+
+
+def with_outputs(path: Path, places: list[int]) -> Path:
+    """The file with those of its outputs, in that order."""
+    model = onnx.load(path)
+    outputs = [model.graph.output[place] for place in places]
+    del model.graph.output[:]
+    model.graph.output.extend(outputs)
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("places", "message"),
+    [
+        ([1, 0, 2], "{0!r} is the reference's 'output_1', {1!r} is the reference's 'output_0'"),
+        ([2, 0, 1], "{0!r} is the reference's 'output_2', {1!r} is the reference's 'output_0', "
+                    "{2!r} is the reference's 'output_1'"),
+        ([0, 2], "{1!r} is the reference's 'output_2'"),
+        ([2], "{0!r} is the reference's 'output_2'"),
+    ],
+)  # fmt: skip
+def test_outputs_in_other_places_are_the_answer(places: list[int], message: str, tmp_path: Path):
+    module, inputs = built(Several)
+    path = with_outputs(export(module, inputs, tmp_path / "m.onnx", exporter="dynamo"), places)
+    names = [value.name for value in onnx.load(path).graph.output]
+
+    report = bisect_onnx.locate(module, path, inputs)
+
+    assert_valid(report)
+    assert (report.status, report.stage, report.culprits, report.exit_code) == (Status.HARNESS, Stage.HARNESS, (), 1)
+    (finding,) = report.findings
+    assert (finding.code, finding.cause, finding.confidence) == ("HN003", "K26", Confidence.PROVEN)
+    assert finding.message == "outputs were compared with others than their own: " + message.format(*names)
+    assert finding.counterfactual is not None
+    assert finding.counterfactual.output_after is not None
+    assert finding.counterfactual.output_after < 1e-5
+
+
+def test_a_fault_behind_exchanged_outputs_is_still_found(tmp_path: Path):
+    module, inputs = built(Several)
+    path = with_outputs(export(module, inputs, tmp_path / "m.onnx", exporter="dynamo"), [1, 0, 2])
+    model = onnx.load(path)
+    last = next(node for node in model.graph.node if node.output[0] == model.graph.output[2].name)
+    assert last.op_type == "ReduceSum"
+    last.op_type = "ReduceMean"
+    onnx.save(model, path)
+
+    report = bisect_onnx.locate(module, path, inputs)
+
+    assert [culprit.op_type for culprit in report.culprits] == ["ReduceMean"]
+    assert [finding.code for finding in report.findings] == ["HN003"]
+
+
+def test_outputs_that_nothing_pairs_accuse_nobody(tmp_path: Path):
+    module, inputs = built(Several)
+    path = with_outputs(export(module, inputs, tmp_path / "m.onnx", exporter="dynamo"), [2, 0])
+
+    class Other(Several):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+            y = self.inner(x) * 3
+            return y.cos(), y.sin(), y.sum(1).exp()
+
+    other = Other()
+    other.load_state_dict(module.state_dict())
+    report = bisect_onnx.locate(other, path, inputs)
+
+    assert all(
+        row.reason is not None and "neither names nor shapes say that the two belong together" in row.reason
+        for row in report.outputs
+    )
+    assert all(culprit.confidence == "suspected" for culprit in report.culprits)
