@@ -13,7 +13,7 @@ from bisect_onnx.errors import (
     WeightsNotApplicableError,
     listing,
 )
-from bisect_onnx.runtimes.base import Reference
+from bisect_onnx.runtimes.base import Candidate, Reference
 from bisect_onnx.runtimes.user_code import FactoryAddress, require_file, similar_files, split_factory
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class OpenedReference:
     example_inputs: object = None  # what the factory or the file gave as inputs; None when neither did
     leaves: Mapping[str, object] | None = None  # a caller's nested inputs, flat and named; None if not nested
     module: Any = None  # the nn.Module; None when the reference is none in this process
+    runtime: Candidate | None = None  # probes the reference, when it is an ONNX file
     recording: Path | None = None  # the file, when the reference is one of recorded values
     notes: tuple[str, ...] = ()
 
@@ -117,7 +118,8 @@ def _open_file(path: Path) -> OpenedReference:
         from bisect_onnx.readers import onnx_file
         from bisect_onnx.runtimes.onnx_model import OnnxReference
 
-        return _as_is(OnnxReference(onnx_file.read(path)))
+        onnx_reference = OnnxReference(onnx_file.read(path))
+        return dataclasses.replace(_as_is(onnx_reference), runtime=onnx_reference.runtime)
     if path.suffix == ".npz":
         from bisect_onnx.runtimes.recorded import RecordedReference
 

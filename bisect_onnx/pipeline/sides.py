@@ -23,6 +23,7 @@ class Sides:
     shapes_only: frozenset[str]  # candidate values that are shape arithmetic
     max_bytes: int  # for the reference's kept values
     notes: tuple[str, ...]
+    reference_runtime: Candidate | None = None  # probes the reference, when it is an ONNX file
     recorded: bool = False  # the reference is a file of values: they have names, and no order
 
 
@@ -61,6 +62,7 @@ def open_sides(request: LocateRequest) -> Sides:
         shapes_only=frozenset(shape_arithmetic(file.graph)),
         max_bytes=request.max_memory if request.max_memory is not None else _free_memory() // 2,
         notes=(*opened.notes, *feeds.notes),
+        reference_runtime=opened.runtime,
         recorded=opened.recording is not None,
     )
 

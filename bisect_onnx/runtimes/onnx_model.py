@@ -20,7 +20,7 @@ class OnnxReference:
     """Implements `runtimes.base.Reference`; values and parameters are named as in the file."""
 
     def __init__(self, file: OnnxFile) -> None:
-        self._runtime = OrtCandidate(file, providers=("cpu",), level=0, session_options={}, custom_ops=())
+        self.runtime = OrtCandidate(file, providers=("cpu",), level=0, session_options={}, custom_ops=())
         self.description = f"{file.path.name} (ONNX Runtime, level 0, CPU)"
         self.input_names = file.graph.inputs
         self.output_names = file.graph.outputs
@@ -28,7 +28,7 @@ class OnnxReference:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs of the untouched file."""
-        outputs = self._runtime.run(feeds)
+        outputs = self.runtime.run(feeds)
         self.output_names = tuple(outputs)
         return outputs
 
@@ -39,7 +39,7 @@ class OnnxReference:
     def capture(self, feeds: Mapping[str, Array], *, max_bytes: int) -> "OnnxCapture":
         """Run with everything exposed, in pieces that fit ``max_bytes`` where sizes are known."""
         kept = {name: array.copy() for name, array in feeds.items()}  # later passes need them as they are now
-        return OnnxCapture(self._runtime, kept, max_bytes=max_bytes)
+        return OnnxCapture(self.runtime, kept, max_bytes=max_bytes)
 
 
 class OnnxCapture:

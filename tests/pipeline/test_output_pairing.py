@@ -109,7 +109,7 @@ def test_an_output_that_equals_two_others_moves_none():
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        (np.array(True), np.array(False)),
+        (np.array([1], bool), np.array([0], bool)),
         (np.zeros(5, np.float32), np.ones(5, np.float32)),
         (np.array([1, 2]), np.array([2, 1])),
     ],
@@ -119,6 +119,6 @@ def test_what_agrees_by_chance_moves_nothing(first, second):
 
 
 def test_flags_follow_when_a_telling_output_moves():
-    truth = {"r0": np.array(True), "r1": TALL}
+    truth = {"r0": np.array([1], bool), "r1": TALL}
 
-    assert moved(truth, {"x": TALL, "y": np.array(True)}) == ["r1", "r0"]
+    assert moved(truth, {"x": TALL, "y": np.array([1], bool)}) == ["r1", "r0"]
