@@ -10,7 +10,13 @@ from rich.text import Text
 
 from bisect_onnx.core.report import Report, Status
 from bisect_onnx.render.names import one_line, safe
-from bisect_onnx.render.terminal_panels import culprit_panel, facts_table, finding_block, other_culprits
+from bisect_onnx.render.terminal_panels import (
+    culprit_panel,
+    facts_table,
+    finding_block,
+    missing_panel,
+    other_culprits,
+)
 from bisect_onnx.render.terminal_tables import (
     background,
     inputs_table,
@@ -108,6 +114,9 @@ class AsTerminal:
         if report.culprit is not None:
             yield Text("")
             yield culprit_panel(report.culprit, verbose=self.verbose)
+        if report.missing_operation is not None:
+            yield Text("")
+            yield missing_panel(report.missing_operation)
         if len(report.culprits) > 1:
             yield from _section(
                 "further culprits" if report.status is Status.LOCATED else "further suspects",

@@ -133,4 +133,4 @@ def attribute(value: object) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         shown = ", ".join(attribute(item) for item in value[:LIST_SHOWN])
         return f"[{shown}]" if len(value) <= LIST_SHOWN else f"[{shown}, ... {len(value)} in all]"
-    return str(value)
+    return str(value) or '""'  # an empty string is a value too: the name of the root module, for example

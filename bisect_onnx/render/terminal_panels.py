@@ -9,12 +9,12 @@ from rich.text import Text
 
 from bisect_onnx.core.compare import ErrorStats
 from bisect_onnx.core.finding import Counterfactual, Finding
-from bisect_onnx.core.report import Certificate, Culprit
+from bisect_onnx.core.report import Certificate, Culprit, MissingOperation
 from bisect_onnx.render import rows
 from bisect_onnx.render.tree import node_place
 from bisect_onnx.render.wrapped import Wrapped
 
-__all__ = ["culprit_panel", "facts_table", "finding_block", "other_culprits"]
+__all__ = ["culprit_panel", "facts_table", "finding_block", "missing_panel", "other_culprits"]
 
 # Figures of the error table, by the names that --metric takes; the last ones are shown with -v only.
 METRICS = ("scaled", "max_abs", "relative_l2", "cosine", "snr_db")
@@ -58,8 +58,16 @@ def _identity(culprit: Culprit) -> Iterator[tuple[str, RenderableType]]:
             yield "", Wrapped(culprit.source.code.strip(), style="cyan")
     if culprit.torch_op is not None:
         yield "torch op", Wrapped(culprit.torch_op)
-    if len(culprit.group) > 1:
+    if _undecided(culprit):
+        told = f"one of {len(culprit.group)} nodes that could not be told apart: "
+        yield "suspects", Wrapped(told + ", ".join(culprit.group), style="yellow")
+    elif len(culprit.group) > 1:
         yield "segment", Wrapped(f"{rows.count(len(culprit.group), 'node')}: {', '.join(culprit.group)}")
+
+
+def _undecided(culprit: Culprit) -> bool:
+    """Whether the proof is about the whole group, and the node only the likeliest in it."""
+    return culprit.confidence != "certified" and len(culprit.group) > 1
 
 
 def _error_table(culprit: Culprit, *, verbose: bool) -> Table:
@@ -110,7 +118,7 @@ def _proof(culprit: Culprit) -> Iterator[tuple[str, RenderableType]]:
         yield "worst input", Wrapped(f"{inherited.input}: {rows.precise(inherited.scaled)}")
     certificate = culprit.certificate
     if (certificate.inputs_match, certificate.output_differs, certificate.replay_reproduces) != (None, None, None):
-        yield "certificate", _certificate(certificate)
+        yield "certificate", _certificate(certificate, of_group=_undecided(culprit))
     if culprit.impact is not None:
         yield (
             "impact",
@@ -122,11 +130,12 @@ def _proof(culprit: Culprit) -> Iterator[tuple[str, RenderableType]]:
     yield "confidence", Wrapped(culprit.confidence)
 
 
-def _certificate(certificate: Certificate) -> Text:
+def _certificate(certificate: Certificate, *, of_group: bool) -> Text:
     """The three checked statements, each with its own answer: what was not tried is not a proof."""
+    its = "the group's" if of_group else "its"
     statements = (
-        (certificate.inputs_match, "its inputs match the reference"),
-        (certificate.output_differs, "fed the reference's inputs, its output differs"),
+        (certificate.inputs_match, f"{its} inputs match the reference"),
+        (certificate.output_differs, f"fed the reference's inputs, {its} output differs"),
         (certificate.replay_reproduces, "run alone on those inputs, it gives the same wrong output"),
     )
     text = Text()
@@ -136,6 +145,16 @@ def _certificate(certificate: Certificate) -> Text:
         text.append(f"{statement}: ")
         text.append(word, style=style)
     return text
+
+
+def missing_panel(gap: MissingOperation) -> Panel:
+    """Where in the file an operation of the reference is missing, and the line that asks for it."""
+    pairs: list[tuple[str, RenderableType]] = [("after", Wrapped(gap.after)), ("before", Wrapped(gap.before))]
+    if gap.source is not None:
+        pairs.append(("source", Wrapped(f"{gap.source.file}:{gap.source.line}")))
+        if gap.source.code is not None:
+            pairs.append(("", Wrapped(gap.source.code.strip(), style="cyan")))
+    return Panel(facts_table(pairs), title="missing operation", title_align="left", border_style="yellow")
 
 
 def other_culprits(culprits: tuple[Culprit, ...]) -> Table:

@@ -109,15 +109,7 @@ def _badness(row: NodeRow) -> tuple[float, float, float, int]:
 
 
 def special_sections(report: Report) -> Iterator[tuple[str, RenderableType]]:
-    """What only some reports have: a lost operation, optimisers, differing weights, nodes to keep."""
-    missing = report.missing_operation
-    if missing is not None:
-        lines = [f"between {missing.after} and {missing.before}"]
-        if missing.source is not None:
-            lines.append(f"{missing.source.file}:{missing.source.line}")
-        if missing.source is not None and missing.source.code is not None:
-            lines.append(missing.source.code.strip())
-        yield "missing operation", Wrapped(*lines)
+    """What only some reports have: optimisers, differing weights, nodes to keep."""
     if report.optimizers:
         yield "optimisers that cause it", Wrapped(*report.optimizers)
     if report.weights:

@@ -95,7 +95,9 @@ def _guides(more: tuple[bool, ...], *, ascii_only: int) -> tuple[str, str]:
 def _words(line: Line) -> str:
     if line.op_type is None:
         return f"{safe(line.label)}  {line.note}".rstrip()
-    words = f"{safe(line.label)}  {safe(line.op_type)}"
+    words = safe(line.label)
+    if not line.label.endswith(f":{line.op_type}"):  # as the label of a node without a name does
+        words += f"  {safe(line.op_type)}"
     if line.mark is not Mark.FINE:
         words += f"  {line.mark.value}"
     return words + (f" ({safe(line.note)})" if line.note else "")

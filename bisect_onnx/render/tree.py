@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from bisect_onnx.core.compare import Verdict
 from bisect_onnx.core.report import Culprit, NodeRow, ReasonCode, Report
@@ -134,7 +134,8 @@ def _key(item: NodeRow | Culprit) -> tuple[object, ...]:
 def _leaves(report: Report, *, all_open: bool) -> list[_Leaf]:
     accused = {_key(culprit): culprit for culprit in report.culprits}
     segments = {(culprit.path, name) for culprit in report.culprits for name in culprit.group}
-    first = next((at for at, row in enumerate(report.nodes) if _key(row) in accused), len(report.nodes))
+    # Without an accusation (an operation is missing, say) the error starts where it is introduced.
+    first = next((at for at, row in enumerate(report.nodes) if _starts(row, accused)), len(report.nodes))
     marks: list[Mark] = []
     for at, row in enumerate(report.nodes):
         culprit = accused.get(_key(row))
@@ -149,11 +150,21 @@ def _leaves(report: Report, *, all_open: bool) -> list[_Leaf]:
         _Leaf(
             row=row,
             mark=mark,
-            note=reason_words(row, in_full=all_open),
+            note=_note(row, mark, in_full=all_open),
             shown=all_open or mark in SHOWN_MARKS or at in near,
         )
         for at, (row, mark) in enumerate(zip(report.nodes, marks, strict=True))
     ]
+
+
+def _starts(row: NodeRow, accused: Mapping[tuple[object, ...], Culprit]) -> bool:
+    return _key(row) in accused if accused else rows.is_over(row.introduced, row.threshold)
+
+
+def _note(row: NodeRow, mark: Mark, *, in_full: bool) -> str:
+    if mark is Mark.SEGMENT and row.reason_code is ReasonCode.INSIDE_SEGMENT:
+        return ""  # the mark says it
+    return reason_words(row, in_full=in_full)
 
 
 def _mark(row: NodeRow, *, below_culprit: bool) -> Mark:

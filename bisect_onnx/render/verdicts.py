@@ -3,7 +3,7 @@
 import math
 
 from bisect_onnx.core.compare import Verdict
-from bisect_onnx.core.report import Culprit, OutputRow, Report, Stage, Status
+from bisect_onnx.core.report import Culprit, MissingOperation, OutputRow, Report, Stage, Status
 from bisect_onnx.render import rows
 from bisect_onnx.render.names import safe
 from bisect_onnx.render.tree import node_place
@@ -80,12 +80,26 @@ def _located(report: Report) -> str:
 
 
 def _suspected(report: Report) -> str:
+    if report.missing_operation is not None and not report.culprits:
+        return _missing(report.missing_operation)
     if len(report.culprits) == 1:
-        return f"{_accused(report.culprits[0])} is the likely source of the error, but that is not proven"
+        (suspect,) = report.culprits
+        if len(suspect.group) > 1:
+            return (
+                f"one of {len(suspect.group)} nodes that could not be told apart introduces the error"
+                f"{_figures(suspect)}, most likely {_accused(suspect)}"
+            )
+        return f"{_accused(suspect)} is the likely source of the error, but that is not proven"
     if report.culprits:
         names = ", ".join(safe(node_place(culprit)) for culprit in report.culprits)
         return f"{len(report.culprits)} nodes are suspected of the error, without proof: {names}"
     return _told(report)
+
+
+def _missing(gap: MissingOperation) -> str:
+    text = f"an operation of the reference is missing in the graph between {safe(gap.after)} and {safe(gap.before)}"
+    code = None if gap.source is None else gap.source.code
+    return text if code is None else f"{text}: {safe(' '.join(code.split()))}"
 
 
 def _accumulation(report: Report) -> str:
@@ -111,7 +125,9 @@ def _told(report: Report) -> str:
 
 def _accused(culprit: Culprit) -> str:
     place = f" in {safe(culprit.module)}" if culprit.module else ""
-    return f"{safe(node_place(culprit))} ({safe(culprit.op_type)}){place}"
+    # The label of a node without a name ends with its operator.
+    operator = "" if culprit.node.endswith(f":{culprit.op_type}") else f" ({safe(culprit.op_type)})"
+    return f"{safe(node_place(culprit))}{operator}{place}"
 
 
 def _figures(culprit: Culprit) -> str:

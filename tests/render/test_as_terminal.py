@@ -298,12 +298,10 @@ def test_verbose_adds_steps_alignment_timing_and_environment():
 
 
 def test_what_only_some_reports_have_is_shown_when_they_have_it():
-    source = Source(file="/m/net.py", line=7, code="    y[:, 0] = 0.5")
     text = shown(
         report(
             Status.SUSPECTED,
             stage=Stage.OPTIMIZER,
-            missing_operation=MissingOperation(after="relu_2", before="add", source=source),
             optimizers=("ConvActivationFusion",),
             keep_list=("node_softmax",),
             weights=(
@@ -312,12 +310,75 @@ def test_what_only_some_reports_have_is_shown_when_they_have_it():
         )
     )
 
-    assert "between relu_2 and add" in text
-    assert "y[:, 0] = 0.5" in text
     assert "ConvActivationFusion" in text
     assert "node_softmax" in text
     assert re.search(r"conv\.weight +stem\.conv\.weight \(transposed\) +2\.5e-01", text)
     assert "The error was born in ONNX Runtime's optimiser." in text
+
+
+def test_a_missing_operation_is_told_in_the_verdict_and_shown_with_its_line():
+    source = Source(file="/m/net.py", line=7, code="    y[:, 0] = 0.5")
+    gap = MissingOperation(after="relu_2", before="add", source=source)
+
+    text = shown(report(Status.SUSPECTED, missing_operation=gap, outputs=(), inputs=(), nodes=()), width=50)
+
+    assert text == (
+        "? SUSPECTED: an operation of the reference is\n"
+        "missing in the graph between relu_2 and add: y[:,\n"
+        "0] = 0.5\n"
+        "\n"
+        "╭─ missing operation ────────────────────────────╮\n"
+        "│ after   relu_2                                 │\n"
+        "│ before  add                                    │\n"
+        "│ source  /m/net.py:7                            │\n"
+        "│         y[:, 0] = 0.5                          │\n"
+        "╰────────────────────────────────────────────────╯\n"
+    )
+
+
+def test_a_missing_operation_of_unknown_source_is_told_by_its_place():
+    gap = MissingOperation(after="relu_2", before="add", source=None)
+
+    assert shown(report(Status.SUSPECTED, missing_operation=gap), quiet=True) == (
+        "? SUSPECTED: an operation of the reference is missing in the graph between relu_2 and add\n"
+    )
+
+
+def test_a_suspect_that_was_only_ranked_is_shown_as_one_of_its_group():
+    ranked = culprit(confidence="suspected", group=("node_Resize_69", "node_Concat_68"))
+
+    text = shown(with_culprits(ranked, status=Status.SUSPECTED), width=120)
+
+    assert text.splitlines()[0].startswith(
+        "? SUSPECTED: one of 2 nodes that could not be told apart introduces the error (0.412, 86,000 times its"
+    )
+    assert "most likely node_Resize_69 (Resize) in decoder.up2" in unwrapped_spaces(text)
+    assert (
+        "│ suspects    one of 2 nodes that could not be told apart: node_Resize_69, node_Concat_68"
+        in text.splitlines()[next(at for at, line in enumerate(text.splitlines()) if "suspects  " in line)]
+    )
+    assert "the group's inputs match the reference: yes" in text
+    assert "fed the reference's inputs, the group's output differs: yes" in text
+
+
+def test_a_certified_node_of_a_segment_is_not_called_undecided():
+    certified = culprit(group=("node_Resize_69", "node_Concat_68"))
+
+    text = shown(with_culprits(certified), width=120)
+
+    assert "segment     2 nodes: node_Resize_69, node_Concat_68" in text
+    assert "told apart" not in text
+    assert "its inputs match the reference: yes" in text
+
+
+def test_a_node_without_a_name_says_its_operator_once():
+    nameless = culprit(node="#11:Resize")
+    rows = (node(11, "#11:Resize", "Resize", module="decoder.up2"),)
+
+    text = shown(with_culprits(nameless, nodes=rows), width=120)
+
+    assert text.startswith("✗ LOCATED: #11:Resize in decoder.up2 introduces the error")
+    assert "decoder.up2: #11:Resize  CULPRIT" in text
 
 
 def test_parity_of_exactly_equal_outputs_says_so():

@@ -129,6 +129,7 @@ def test_sizes_are_said_in_the_unit_that_fits(number, text):
         (True, "yes"),
         (None, "-"),
         ("linear", "linear"),
+        ("", '""'),
         ([3, 3], "[3, 3]"),
         ((), "[]"),
         (list(range(20)), "[0, 1, 2, 3, 4, 5, 6, 7, ... 20 in all]"),

@@ -98,6 +98,31 @@ def test_no_node_passes_an_error_on_above_the_culprit():
     assert Mark.CARRIES not in {line.mark for line in lines if line.op_type and labels.index(line.label) < at}
 
 
+def test_without_an_accusation_the_error_starts_where_it_is_introduced():
+    rows = tuple(node(at, f"n{at}", "Relu", accumulated=1.0 if at >= 2 else 1e-7) for at in range(4))
+    rows = (*rows[:2], dataclasses.replace(rows[2], introduced=1.0), rows[3])
+
+    lines = tree_lines(report(Status.SUSPECTED, nodes=rows), all_open=True)
+
+    assert [line.mark for line in lines[1:]] == [Mark.FINE, Mark.FINE, Mark.OVER, Mark.CARRIES]
+
+
+def test_growth_within_every_floor_starts_nowhere():
+    rows = tuple(node(at, f"n{at}", "Relu", accumulated=1.0) for at in range(4))
+
+    lines = tree_lines(report(Status.ACCUMULATION, nodes=rows), all_open=True)
+
+    assert {line.mark for line in lines} == {Mark.FINE}
+
+
+def test_a_node_of_the_segment_is_not_called_inside_a_segment_too():
+    accused = culprit(node="node_Mul_77", op_type="Mul", index=17, group=("node_Mul_77", "node_Sigmoid_76"))
+
+    lines = tree_lines(with_culprits(accused, nodes=layer_rows(faulty=False)), all_open=True)
+
+    assert next(line.note for line in lines if line.label == "node_Sigmoid_76") == ""
+
+
 def test_nodes_of_unknown_module_stand_under_a_heading_of_their_own():
     rows = (node(0, "a", "Relu", module=None), node(1, "b", "Relu", module=""), node(2, "c", "Relu", module=None))
 
