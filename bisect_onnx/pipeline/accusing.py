@@ -143,7 +143,8 @@ def accuse(
     group = tuple(dict.fromkeys([node.name, *(other.name for other in rest)]))
     certificate = _certificate(item, region=region, pairs=pairs, computed=computed)
     introduced = _stats(item, region=region, computed=computed)
-    certified = certificate.complete and narrowed.decision is not Decision.RANKED
+    # Values of unequal element counts may be two quantities: that nothing was measured proves nothing.
+    certified = certificate.complete and introduced is not None and narrowed.decision is not Decision.RANKED
     return Culprit(
         node=node.name,
         op_type=node.op_type,

@@ -110,7 +110,7 @@ class Comparison:
         if any(row.verdict is Verdict.MISMATCH and row.name in self.belonging for row in self.rows):
             return None
         rows = self.doubtful or self.rows
-        return preflight.outputs_unpaired(rows, reference=tuple(self.answers))
+        return preflight.outputs_unpaired(rows, reference=tuple(self.answers), recorded=self._sides.recorded)
 
     def look_elsewhere(self) -> Finding | None:
         """Pair outputs by their values where they agree so and do not as they are paired; None when they do not."""

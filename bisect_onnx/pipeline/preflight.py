@@ -132,20 +132,30 @@ def outputs_elsewhere(
     )
 
 
-def outputs_unpaired(rows: Sequence[OutputRow], *, reference: Sequence[str]) -> Finding:
+def outputs_unpaired(rows: Sequence[OutputRow], *, reference: Sequence[str], recorded: bool) -> Finding:
     """Nothing says which output of the reference belongs to an output that differs, or none does."""
-    named = ", ".join(repr(row.name) for row in rows[:MOST_NAMED])
+    named = listing([row.name for row in rows], limit=MOST_NAMED)
+    if recorded:
+        message = f"the recording has no array named {named}, so no output was compared (it has {listing(reference)})"
+        remedy = "Record the outputs as well, under the names that they have in the ONNX file."
+    else:
+        message = (
+            f"neither names, shapes nor values say which output of the reference {named} stands for "
+            f"(the reference has {listing(reference)})"
+        )
+        remedy = (
+            "Name the outputs alike: output_names=[...] in the export, and a dict of those names as the "
+            "module's result; or give as many on both sides, in one order."
+        )
     return Finding(
         code="HN004",
         name="outputs-not-paired",
         cause="K26",
         confidence=Confidence.LIKELY,
         subject=rows[0].name,
-        message=f"neither names, shapes nor values say which output of the reference {named} stands for "
-        f"(the reference has {listing(reference)})",
+        message=message,
         facts={"outputs": [row.name for row in rows], "reference": list(reference)},
-        remedy="Name the outputs alike: output_names=[...] in the export, and a dict of those names as the "
-        "module's result; or give as many on both sides, in one order.",
+        remedy=remedy,
     )
 
 

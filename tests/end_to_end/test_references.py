@@ -17,10 +17,8 @@ from fixtures.strip import strip
 from fixtures.trial import Prepared, Trial, prepared
 from tests.end_to_end.at_work import assert_proven, assert_valid, feeds_of, file_of, healthy, labels
 
-# Known misses, not yet told apart one by one.
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xfail(strict=False, reason="a reference without a tape still misleads some accusations"),
     pytest.mark.filterwarnings("ignore:`torch.jit"),  # torch's own word on the archives it still reads
 ]
 
