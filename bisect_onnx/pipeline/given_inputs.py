@@ -9,7 +9,7 @@ from bisect_onnx.core.feeds import Array, GivenFeeds
 from bisect_onnx.errors import FeedsFormatError, FeedsNeedPickleError, FeedsNotFoundError
 from bisect_onnx.readers import feeds_file
 
-__all__ = ["gather_feeds"]
+__all__ = ["gather_feeds", "refuse_lists_of_numbers"]
 
 Leaf = Array | None
 
@@ -26,6 +26,44 @@ def gather_feeds(inputs: object, *, source: str = "caller") -> GivenFeeds:
     if isinstance(inputs, str | Path):
         return _read(Path(inputs))
     return _from_python(inputs, source=source)
+
+
+def refuse_lists_of_numbers(inputs: object, *, source: str = "caller") -> None:
+    """Feeds that hold numbers in lists and no array: which dtype they are to have is not ours to guess.
+
+    Beside arrays a list of numbers is an argument that is no tensor, such as a size.
+
+    Raises:
+        FeedsFormatError: With the place of the first such list.
+    """
+    place = None if _holds_array(inputs) else _list_of_numbers(inputs, where=source)
+    if place is not None:
+        raise FeedsFormatError(
+            where=place,
+            got="a list of Python numbers, and no array or tensor anywhere",
+            next_step="make arrays first, e.g. np.asarray(rows, dtype=np.float32)",
+        )
+
+
+def _holds_array(item: object) -> bool:
+    if isinstance(item, Mapping):
+        return any(_holds_array(inner) for inner in item.values())
+    if isinstance(item, list | tuple):
+        return any(_holds_array(inner) for inner in item)
+    return isinstance(item, np.ndarray | np.generic) or hasattr(item, "detach")
+
+
+def _list_of_numbers(item: object, *, where: str) -> str | None:
+    """The place of the first list of numbers, in order."""
+    if isinstance(item, Mapping):
+        parts = [(f"{where}, {str(name)!r}", inner) for name, inner in item.items()]
+    elif isinstance(item, list | tuple):
+        if item and all(isinstance(inner, bool | int | float) for inner in item):
+            return where
+        parts = [(f"{where}[{index}]", inner) for index, inner in enumerate(item)]
+    else:
+        return None
+    return next((found for place, inner in parts if (found := _list_of_numbers(inner, where=place))), None)
 
 
 def _read(path: Path) -> GivenFeeds:

@@ -30,14 +30,19 @@ def pair_inputs(
     *,
     required: Sequence[str] | None,
     given: Sequence[str] = (),
+    named: Sequence[str] = (),
 ) -> InputPairing:
     """Pair by equal names, then by names that an exporter numbered, then the rest by order.
+
+    What the user named on both sides is told apart first: a value for an input of the file and one beside it
+    for an input of the reference are two.
 
     Args:
         candidate: Graph inputs of the ONNX file, in order.
         reference: Inputs of the reference, in call order; empty when it takes whatever the file takes.
         required: Those of ``reference`` that have no default; None when unknown.
         given: Those of ``reference`` that the user gave a value for.
+        named: Names in the feeds, of either side.
 
     Raises:
         InputPairingError: Order leaves more than one way to pair what is left.
@@ -45,10 +50,15 @@ def pair_inputs(
     if not reference:
         return InputPairing(pairs={name: name for name in candidate}, call_order=tuple(candidate), notes=())
     pairs = _by_name(candidate, reference)
+    own = [name for name in candidate if name in named and name not in pairs]
+    if own:
+        elsewhere = [name for name in reference if name not in given]
+        _by_count(pairs, candidate=own, reference=reference, among=elsewhere)
     _by_count(pairs, candidate=candidate, reference=reference, among=given)
     _by_count(pairs, candidate=candidate, reference=reference, among=reference)
     _by_count(pairs, candidate=candidate, reference=reference, among=reference if required is None else required)
     _between_known(pairs, candidate=candidate, reference=reference)
+    _by_number(pairs, candidate=candidate, reference=reference)
     left = [name for name in candidate if name not in pairs]
     if left:
         raise _ambiguous(candidate, reference, left=left, free=_free(pairs, reference))
@@ -89,6 +99,22 @@ def _between_known(pairs: dict[str, str], *, candidate: Sequence[str], reference
         free = [name for name in reference[first + 1 : last] if name not in pairs.values()]
         if len(inside) == len(free):
             pairs.update(zip(inside, free, strict=True))
+
+
+def _by_number(pairs: dict[str, str], *, candidate: Sequence[str], reference: Sequence[str]) -> None:
+    """Pair "onnx::Gemm_2" with the third input of the call.
+
+    The TorchScript exporter drops inputs that nothing reads, and numbers the others as it traced them. Only when
+    every name that is left has a number, and the numbers follow the order: a file that was edited has others.
+    """
+    left = [name for name in candidate if name not in pairs]
+    found = [re.fullmatch(r"onnx::\w+_(\d+)", name) for name in left]
+    numbers = [int(match[1]) for match in found if match is not None]
+    if len(numbers) != len(left) or numbers != sorted(set(numbers)) or (numbers and numbers[-1] >= len(reference)):
+        return
+    places = [reference[number] for number in numbers]
+    if not set(places) & set(pairs.values()):
+        pairs.update(zip(left, places, strict=True))
 
 
 def _free(pairs: Mapping[str, str], reference: Sequence[str]) -> list[str]:

@@ -18,7 +18,7 @@ from bisect_onnx.errors import (
     ShapeOptionError,
     listing,
 )
-from bisect_onnx.pipeline.given_inputs import gather_feeds
+from bisect_onnx.pipeline.given_inputs import gather_feeds, refuse_lists_of_numbers
 from bisect_onnx.pipeline.input_check import check_feeds, reference_arrays
 from bisect_onnx.pipeline.input_pairing import InputPairing, pair_inputs
 from bisect_onnx.pipeline.opening import OpenedReference
@@ -71,6 +71,7 @@ def resolve_feeds(
         opened.call_order,
         required=opened.required_inputs,
         given=() if given is None else _given_to_reference(given, call_order=opened.call_order),
+        named=() if given is None else tuple(given.named),
     )
     if given is None:
         drawn = draw_inputs(signature, graph=graph, seed=seed, shapes=shapes or {}, meanings=pairing.pairs)
@@ -109,6 +110,7 @@ def _given(
                 got="feeds, which have shapes of their own",
                 next_step="leave out --shape or --inputs",
             )
+        refuse_lists_of_numbers(inputs)
         return gather_feeds(inputs if opened.leaves is None else opened.leaves)
     if opened.example_inputs is not None and not shapes:
         return gather_feeds(opened.example_inputs, source="factory")

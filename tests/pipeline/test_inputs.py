@@ -650,3 +650,49 @@ def test_the_signature_keeps_symbols_and_leaves_defaults_out():
         "unknown of any rank",
         "int64 of any rank",
     ]
+
+
+GEMM = sig("onnx::Gemm_1", "float32", 1, 3, 4, 4)
+
+
+@pytest.mark.parametrize("inputs", [{"a": ONE, "b": ONE + 1}, (ONE, ONE + 1)], ids=["by name", "in order"])
+def test_the_number_in_a_traced_name_tells_which_input_the_file_kept(inputs):
+    feeds = resolve(inputs, GEMM, call=("a", "b"), required=("a", "b"))
+
+    assert feeds.pairs == {"onnx::Gemm_1": "b"}
+    assert np.array_equal(feeds.arrays["onnx::Gemm_1"], ONE + 1)
+    assert np.array_equal(feeds.reference["a"], ONE)
+    assert feeds.notes == ("the candidate's input 'onnx::Gemm_1' is fed what the reference takes as 'b'",)
+
+
+def test_numbers_that_contradict_the_call_tell_nothing():
+    other = dataclasses.replace(GEMM, name="onnx::Gemm_7")
+
+    refused(InputPairingError, {"a": ONE, "b": ONE}, other, call=("a", "b"), required=("a", "b"))
+
+
+def test_a_value_under_the_file_s_name_and_one_under_the_reference_s_are_two():
+    feeds = resolve({"onnx::Gemm_1": ONE, "a": ONE + 1}, GEMM, call=("a", "b"), required=("a", "b"))
+
+    assert feeds.pairs == {"onnx::Gemm_1": "b"}
+    assert np.array_equal(feeds.reference["a"], ONE + 1)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "place"),
+    [
+        ([[1.0, 2.0], [3.0, 4.0]], "caller[0]"),
+        (([1.0, 2.0],), "caller[0]"),
+        ({"image": [[1.0], [2.0]]}, "caller, 'image'[0]"),
+        ([1.0, 2.0], "caller"),
+    ],
+)
+def test_lists_of_numbers_are_no_arrays(inputs, place):
+    assert refused(FeedsFormatError, inputs, IMAGE) == (
+        "the feeds are of a kind that cannot be read\n"
+        f"  where:    {place}\n"
+        "  expected: an .npz with one array per input, an .npy for a one-input model, a .pt of tensors, or a folder "
+        "of input_0.pb, input_1.pb, ...; in Python a mapping, a tuple or one tensor or array\n"
+        "  got:      a list of Python numbers, and no array or tensor anywhere\n"
+        "  next:     make arrays first, e.g. np.asarray(rows, dtype=np.float32)"
+    )
