@@ -9,6 +9,8 @@ if "torch" in sys.modules:
 
 # Two OpenMP threads that spin on a busy two-core machine slow torch twenty-fold.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # the other cores have a worker each
 # transformers models are made from a configuration with random weights; a download would be a mistake.
 os.environ["HF_HUB_OFFLINE"] = "1"
 # What a test prints must not depend on the terminal the suite was started from.
@@ -25,5 +27,6 @@ settings.load_profile("house")
 
 @pytest.fixture(scope="session")
 def export_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where `fixtures.export.exported` keeps the files that all tests of one run share."""
-    return tmp_path_factory.mktemp("exports")
+    """Where `fixtures.export.exported` keeps the files that all tests of one run share, in every worker."""
+    own = tmp_path_factory.getbasetemp()  # below one folder of the whole run when there are workers
+    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "exports"
