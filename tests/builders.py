@@ -155,8 +155,11 @@ class World:
         fixed = op_type in ("Shape", "Constant") or not any(
             self._values[name].kind in (ValueKind.INPUT, ValueKind.ACTIVATION) for name in sources
         )
+        kind = ValueKind.CONSTANT if fixed else ValueKind.ACTIVATION
+        if op_type in ("Identity", "Reshape", "Transpose") and self._values[sources[0]].kind is ValueKind.PARAMETER:
+            kind = ValueKind.PARAMETER  # another view of it
         for name, array in zip(outputs, results, strict=True):
-            self._know(name, ValueKind.CONSTANT if fixed else ValueKind.ACTIVATION, array)
+            self._know(name, kind, array)
         called = f"aten.{ATEN.get(op_type, op_type.lower())}" if self._aten else op_type
         self._nodes.append(
             Node(

@@ -63,7 +63,7 @@ def pair_by_value(
             above[name] = ancestors
             pair = fixed.get(name)
             if pair is None and name in observed:
-                found = acceptable(index, observed[name], ancestors=ancestors, narrow=narrow)
+                found = acceptable(index, observed[name], ancestors=ancestors, narrow=narrow, node=node, read=read)
                 # Before any other filter: a nearest value that cannot be taken leaves this one unpaired, and never
                 # makes room for a value that resembles it less (the same place of the next layer).
                 reach = min(nearest, max(3 * found[0].distance, INDISTINCT)) if found else 0.0
@@ -85,15 +85,27 @@ def _telling(print_: Fingerprint | None) -> bool:
 
 
 def acceptable(
-    index: ReferenceIndex, observed: Fingerprint, *, ancestors: frozenset[int], narrow: bool = False
+    index: ReferenceIndex,
+    observed: Fingerprint,
+    *,
+    ancestors: frozenset[int],
+    narrow: bool = False,
+    node: Node | None = None,
+    read: frozenset[int] = frozenset(),
 ) -> list[Match]:
-    """Classes that resemble ``observed`` and descend from ``ancestors``, nearest first."""
+    """Classes that resemble ``observed`` and descend from ``ancestors``, nearest first.
+
+    ``node`` computes the value and reads the classes ``read``: that tells values of few distinct elements apart.
+    """
     return [
         match
         for match in index.resembling(observed)
         if index.descends(match.group, ancestors)
         and comparable(observed, index.fingerprint(match.group), exact=match.distance == 0, narrow=narrow)
-        and informative(index, match, observed=observed, ancestors=ancestors)
+        and (
+            informative(index, match, observed=observed, ancestors=ancestors)
+            or (node is not None and _same_call(index, match.group, node=node, read=read))
+        )
     ]
 
 
@@ -121,6 +133,17 @@ def informative(index: ReferenceIndex, match: Match, *, observed: Fingerprint, a
         if other.group != match.group and other.distance <= INDISTINCT and index.descends(other.group, ancestors)
     ]
     return not rivals
+
+
+def _same_call(index: ReferenceIndex, group: int, *, node: Node, read: frozenset[int]) -> bool:
+    """Whether the reference computes the class by the same operator from the same values, and there is no twin."""
+    calls = [call for member in index.members[group] if (call := index.graph.producer(member)) is not None]
+    if not read or not _same_kind(index, group, node=node) or not read <= set(index.operands(group)):
+        return False
+    if not any(index.parameters(call) for call in calls):
+        return False  # x - x is zero wherever it stands
+    twins = [g for g in index.of_size(index.fingerprint(group).size) if g != group and read <= set(index.operands(g))]
+    return not any(_same_kind(index, twin, node=node) for twin in twins)
 
 
 def choose(

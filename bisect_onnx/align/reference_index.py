@@ -49,6 +49,7 @@ class ReferenceIndex:
         self._calls: dict[int, int] = {}
         self._numbering: dict[tuple[object, ...], int] = {}
         self._roots: dict[str, frozenset[str]] = {}  # parameters that a value without inputs is made of
+        self._fixed = 0  # bit set of the classes that depend on no input
         for name in graph.inputs:
             if name in fingerprints:
                 self._new_group(name, 0)
@@ -78,21 +79,19 @@ class ReferenceIndex:
         return frozenset[str]().union(*(self._root(name) for name in node.real_inputs()))
 
     def _root(self, name: str) -> frozenset[str]:
-        if name in self.group_of:
-            return frozenset()
-        return self._roots.get(name, frozenset({name}))
+        return self._roots.get(name, frozenset() if name in self.group_of else frozenset({name}))
 
     def _add_node(self, node: Node) -> None:
         inputs = [self.group_of[name] for name in node.real_inputs() if name in self.group_of]
         above = 0
         for group in inputs:
             above |= self.ancestors[group]
-        if not inputs:
+        if not above & ~self._fixed:
             roots = self.parameters(node)
             self._roots.update(dict.fromkeys(node.real_outputs(), roots))
         for slot, name in enumerate(node.outputs):
             known = self.fingerprints.get(name)
-            if not name or known is None or self.graph.kind(name) not in (ValueKind.ACTIVATION, ValueKind.INPUT):
+            if not name or known is None or not self._is_quantity(name, known):
                 continue
             same = self._view_of(known, node.real_inputs())
             key = (node.op_type, repr(sorted(node.attributes.items())), node.inputs_key(self.group_of), slot)
@@ -104,9 +103,16 @@ class ReferenceIndex:
             if same is None:
                 same = self._new_group(name, above)
                 self._calls[same] = 1
+                if self.graph.kind(name) is ValueKind.CONSTANT:
+                    self._fixed |= 1 << same
             else:
                 self._join(name, same, ancestors=above)
             self._numbering.setdefault(key, same)
+
+    def _is_quantity(self, name: str, print_: Fingerprint) -> bool:
+        """Activations, and what is computed from no input if it has enough numbers to be known by them."""
+        kind = self.graph.kind(name)
+        return kind in (ValueKind.ACTIVATION, ValueKind.INPUT) or (kind is ValueKind.CONSTANT and print_.distinct > 2)
 
     def _view_of(self, known: Fingerprint, inputs: Iterable[str]) -> int | None:
         """The class of the input that has the same elements in the same order, if there is one."""

@@ -44,17 +44,19 @@ def frontiers(graph: Graph, cut: Collection[str]) -> dict[str, frozenset[str]]:
     return result
 
 
-def segment_of(graph: Graph, output: str, *, cut: Collection[str]) -> Segment:
+def segment_of(graph: Graph, output: str, *, cut: Collection[str], followed: Collection[str] | None = None) -> Segment:
     """The segment that ends in ``output``.
 
-    Of what depends on no input only ``output`` itself and what leads to it is in ``nodes``; what the segment
-    reads of that kind is given by `fixed_ancestors`.
+    Args:
+        graph: The candidate.
+        output: Where the segment ends.
+        cut: Values at which it begins.
+        followed: Values whose producers belong to it when they are not cut; all activations by default.
+            What else it reads depends on no input, see `fixed_ancestors`.
     """
     nodes: dict[int, Node] = {}
     inputs: dict[str, None] = {}
     producer = graph.producer(output)
-    own = graph.kind(output)
-    followed = {own} if own is ValueKind.ACTIVATION else {ValueKind.CONSTANT, ValueKind.PARAMETER}
     stack = [] if producer is None else [producer]
     while stack:
         node = stack.pop()
@@ -62,13 +64,12 @@ def segment_of(graph: Graph, output: str, *, cut: Collection[str]) -> Segment:
             continue
         nodes[node.index] = node
         for name in reads(node):
-            if own is not ValueKind.ACTIVATION and graph.kind(name) not in followed:
-                continue  # only its shape is read
             if name in cut:
                 inputs.setdefault(name)
                 continue
             above = graph.producer(name)
-            if above is not None and above.op_type != "Constant" and graph.kind(name) in followed:
+            inside = graph.kind(name) is ValueKind.ACTIVATION if followed is None else name in followed
+            if above is not None and inside:
                 stack.append(above)
     ordered = tuple(sorted(nodes.values(), key=graph.place))
     order = {name: position for position, name in enumerate(_first_uses(ordered))}

@@ -83,10 +83,22 @@ def _swapped(item: Judged, *, region: Region, pairs: Mapping[str, Pair], cleared
         if not right_with(item, forms, region=region, pairs=pairs):
             continue
         both = [source for source in _sources(first, region) if source in _sources(second, region)]
+        both = [source for source in both if not _in_known_slot(source, region=region, pairs=pairs)]
         readers = [n for n in region.graph.consumers(first) if n in item.segment.nodes and n.index not in cleared]
         readers.sort(key=lambda node: second not in node.inputs)  # one that reads both has them in the wrong places
         return next(iter((*both, *readers)), None)
     return None
+
+
+def _in_known_slot(node: Node, *, region: Region, pairs: Mapping[str, Pair]) -> bool:
+    """Whether the reference has a call like ``node`` that gives the same values in the same places."""
+    index = region.index
+    groups = [index.group_of[pairs[name].reference] for name in node.real_outputs() if name in pairs]
+    slots = []
+    for group in groups:
+        origins = ((member, index.graph.producer(member)) for member in index.members[group])
+        slots += [o.outputs.index(m) for m, o in origins if o is not None and same_operator(node.op_type, o.op_type)]
+    return len(groups) == len(node.real_outputs()) and slots == list(range(len(groups)))
 
 
 def _sources(value: str, region: Region) -> list[Node]:

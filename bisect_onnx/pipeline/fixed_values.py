@@ -25,7 +25,11 @@ SHAPE_INPUT = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Tile": 1}
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class FixedSuspects:
-    """Uncleared nodes that depend on no input, and the values through which a segment reads them."""
+    """Uncleared nodes that depend on no input, in topological order, and the values that a segment reads of them.
+
+    The last values come first: what makes the segment right in the place of a late one may be wrong in itself or
+    anywhere above, while a number in the place of an early one may only make up for what follows.
+    """
 
     nodes: tuple[Node, ...]
     read: tuple[str, ...]
@@ -43,8 +47,8 @@ def fixed_suspects(
         cleared: Indices of nodes that a right segment holds or reads.
         right_shape: The segment's result has the reference's shape.
     """
-    nodes: list[Node] = []
-    read: list[str] = []
+    found: dict[int, Node] = {}
+    read: dict[str, int] = {}
     last = item.segment.nodes[-1]
     for node in item.segment.nodes:
         acquitted = SHAPE_INPUT.get(node.op_type) if right_shape and node is last else None
@@ -55,10 +59,13 @@ def fixed_suspects(
             if graph.kind(name) is ValueKind.ACTIVATION:
                 continue
             above = (*fixed_ancestors(graph, [producer], cut=pairs.keys()), producer)
-            if (suspects := [n for n in above if n.index not in cleared]) and name not in read:
-                nodes += [n for n in suspects if n not in nodes]
-                read.append(name)
-    return FixedSuspects(nodes=tuple(sorted(nodes, key=graph.place)), read=tuple(read))
+            if suspects := [node for node in above if node.index not in cleared]:
+                found.update((node.index, node) for node in suspects)
+                read[name] = graph.place(producer)
+    return FixedSuspects(
+        nodes=tuple(sorted(found.values(), key=graph.place)),
+        read=tuple(sorted(read, key=lambda name: -read[name])),
+    )
 
 
 def fixed_proof(
@@ -82,23 +89,22 @@ def fixed_proof(
 
 
 def unlike_the_reference(
-    source: Node, *, region: Region, graph: Graph, cut: frozenset[str], calls: Sequence[Node]
+    source: Node, *, region: Region, cut: frozenset[str], calls: Sequence[Node]
 ) -> tuple[Node, ...]:
     """``source`` and what it is computed from, without what leads to a value that the reference has as well.
 
     Args:
         source: Computes a value that was found wrong and depends on no input.
-        region: Where it was found.
-        graph: The whole candidate.
+        region: The whole candidate.
         cut: Paired values.
         calls: The reference's calls that read the right value.
     """
-    chain = fixed_ancestors(graph, [source], cut=cut)
+    chain = fixed_ancestors(region.graph, [source], cut=cut)
     values = region.prober.plain([name for node in chain for name in node.real_outputs()])
     operands = region.index.graph.ancestors(name for call in calls for name in call.real_inputs())
     theirs = [name for name in sorted(operands) if name in region.index.fingerprints]
     known = [node for node in chain if any(_known(values.get(n), theirs, region=region) for n in node.real_outputs())]
-    right = {node.index for node in (*known, *fixed_ancestors(graph, known, cut=cut))}
+    right = {node.index for node in (*known, *fixed_ancestors(region.graph, known, cut=cut))}
     return tuple(node for node in (*chain, source) if node.index not in right)
 
 

@@ -71,7 +71,9 @@ class Knowledge:
         return self.region.judged(item.pair, pairs, computed).mismatch
 
     def stands_for(self, value: str, group: int) -> Pair:
-        shape = self.region.plain[value].shape
+        like = self.region.given(value)
+        assert like is not None
+        shape = like.shape
         reference = self.region.index.member(group, shape=shape)
         same = self.region.index.fingerprints[reference].shape == shape
         return Pair(

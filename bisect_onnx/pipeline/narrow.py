@@ -38,6 +38,9 @@ TAKES_A_BIAS = frozenset({
     "LayerNormalization", "LSTM", "RNN",
 })  # fmt: skip
 
+# Give their input on; an Identity may stand where something should be computed.
+KEEPS_ALL = PASS_THROUGH - {"Identity"}
+
 FLOAT_BITS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
 
 
@@ -89,20 +92,19 @@ def narrow(
     fixed = fixed_suspects(part, graph=region.graph, pairs=known, cleared=cleared, right_shape=shaped)
     nodes = [node for node in part.segment.nodes if not _harmless(node, part, region=inner, right_shape=shaped)]
     own = [node for node in nodes if node.index not in cleared] or nodes or list(part.segment.nodes)
+    own = [node for node in own if node not in fixed.nodes]
     weight = weight_proof(part, [*fixed.nodes, *own], region=inner, pairs=inner_pairs)
     if weight is not None:
         node = next(node for node in (*fixed.nodes, *part.segment.nodes) if weight.initializer in node.inputs)
         return Narrowed(node=node, suspects=(node,), decision=Decision.WEIGHT, weight=weight)
     if len(own) + len(fixed.nodes) == 1:
         return Narrowed(node=own[0], suspects=(own[0],), decision=Decision.ALONE)
-    calls = (
-        *calls_between(item, region=region, pairs=pairs),
-        *calls_between(part, region=inner, pairs=inner_pairs),
-    )
+    outer = calls_between(item, region=region, pairs=pairs)
+    calls = (*outer, *calls_between(part, region=inner, pairs=inner_pairs))
     wrong = fixed_proof(part, fixed, region=inner, pairs=inner_pairs, calls=calls)
     among = [*fixed.nodes, *own]
     if wrong is not None and (source := region.graph.producer(wrong)) is not None:
-        chain = unlike_the_reference(source, region=inner, graph=region.graph, cut=frozenset(known), calls=calls)
+        chain = unlike_the_reference(source, region=region, cut=frozenset(known), calls=outer)
         among = [node for node in chain if node.index not in cleared] or [source]
         if len(among) == 1:
             return Narrowed(node=among[0], suspects=(among[0],), decision=Decision.ALONE)
@@ -193,7 +195,9 @@ def _opened(
     parts = [
         part
         for part in settled.accused
-        if any(node.index not in cleared and node.op_type not in PASS_THROUGH for node in part.segment.nodes)
+        if any(
+            node.index not in cleared and node.op_type not in PASS_THROUGH - {"Identity"} for node in part.segment.nodes
+        )
     ]
     return (parts[0], inner, settled.pairs) if parts else (item, region, pairs)
 
@@ -246,7 +250,7 @@ def _harmless(node: Node, item: Judged, *, region: Region, right_shape: bool) ->
     if node.op_type == "Cast":
         before, after = (FLOAT_BITS.get(_dtype(region, name), 0) for name in (node.inputs[0], node.outputs[0]))
         return 0 < before <= after
-    return right_shape and node.op_type in PASS_THROUGH - {"Identity", "Cast"} and item.pair.candidate in node.outputs
+    return right_shape and node.op_type in KEEPS_ALL - {"Cast"} and item.pair.candidate in node.outputs
 
 
 def _narrows(node: Node, region: Region) -> bool:

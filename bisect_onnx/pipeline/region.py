@@ -50,6 +50,7 @@ class Region:
         self.entry = entry
         self.entry_values = entry_values
         self.exposable = [name for node in graph.nodes for name in node.real_outputs() if self._worth_a_look(name)]
+        self._followed = frozenset(self.exposable)
         self.plain: dict[str, Array] = prober.forced(entry_values, self.exposable)
         self.judge = Judge(prober.capture, self._shape_of)
 
@@ -61,10 +62,14 @@ class Region:
             return kind is ValueKind.ACTIVATION
         return kind is ValueKind.CONSTANT and (self.graph.values[name].dtype or "").startswith(("float", "bfloat"))
 
+    def given(self, name: str) -> Array | None:
+        """What stands at a value in the plain run: computed here, or what the region's input was given."""
+        return self.plain.get(name, self.entry_values.get(name, self.prober.feeds.get(name)))
+
     def _shape_of(self, name: str) -> tuple[int, ...] | None:
-        array = self.plain.get(name)
+        array = self.given(name)
         if array is None:
-            array = self.entry_values.get(name, self.prober.feeds.get(name, self.prober.candidate.parameters.get(name)))
+            array = self.prober.candidate.parameters.get(name)
         if array is not None:
             return tuple(array.shape)
         known = self.graph.values.get(name)
@@ -74,7 +79,7 @@ class Region:
 
     def partner(self, pair: Pair) -> Array:
         """The reference's array for a paired candidate value, in the candidate's shape and dtype."""
-        like = self.plain.get(pair.candidate)
+        like = self.given(pair.candidate)
         if like is None:
             return self.prober.reference(pair.reference)
         return self.prober.partner(pair, like=like)
@@ -89,7 +94,7 @@ class Region:
         return {name: fingerprint(array) for name, array in values.items() if array.dtype.kind not in "OUS"}
 
     def segment(self, output: str, pairs: Mapping[str, Pair]) -> Segment:
-        return segment_of(self.graph, output, cut=pairs.keys())
+        return segment_of(self.graph, output, cut=pairs.keys(), followed=self._followed)
 
     def judged(self, pair: Pair, pairs: Mapping[str, Pair], computed: Array) -> Judged:
         """Judge the segment that ends in ``pair``, given its result on the reference's values of ``pairs``."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from bisect_onnx.align.by_structure import rearranged, same_family
 from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH
 from bisect_onnx.core.alignment import Pair
@@ -34,14 +36,12 @@ class Rerouting:
         output = index.group_of[item.pair.reference]
         groups = list(dict.fromkeys((*index.upstream(output, most=MOST_TRIALS), *self.known.between(item, pairs))))
         for value in item.segment.inputs:
-            if value not in self.region.plain:
-                continue
             for group in groups:
                 trial = self._right_with_input(item, value, group, pairs)
                 if trial is None:
                     continue
                 chain = self._chain_to_blame(value, group, pairs)
-                if chain:
+                if chain and not self._read_rightly(value, item, pairs):
                     ours = index.group_of[pairs[value].reference]
                     top = chain[-1]
                     self.known.confirmed.add(top)
@@ -55,15 +55,31 @@ class Rerouting:
     def _right_with_input(self, item: Judged, value: str, group: int, pairs: dict[str, Pair]) -> dict[str, Pair] | None:
         """The pairs with ``value`` standing for ``group``, if that makes the segment right."""
         index = self.region.index
-        like = self.region.plain[value]
+        like = self.region.given(value)
         print_ = index.fingerprint(group)
         taken = any(index.group_of[pair.reference] == group for pair in pairs.values())
-        if taken or print_.size != like.size or not same_family(str(like.dtype), print_.dtype):
+        if like is None or taken or print_.size != like.size or not same_family(str(like.dtype), print_.dtype):
             return None
+        result = index.fingerprint(index.group_of[item.pair.reference])
+        if print_.distinct <= 1 and print_.size > 1 and result.distinct <= 1:
+            return None  # zeros from zeros: any operator does that
         trial = pairs | {value: self.known.stands_for(value, group)}
-        cuts = [p for p in self.known.cuts(trial) if p.candidate in item.segment.inputs]
+        cuts = [p for p in self.known.cuts(trial) if p.candidate in item.segment.inputs and p.candidate != value]
+        cuts.append(trial[value])
         got = self.region.run(cuts, [item.pair.candidate])
         return None if self.known.output_mismatches(item, trial, got[item.pair.candidate]) else trial
+
+    def _read_rightly(self, value: str, item: Judged, pairs: Mapping[str, Pair]) -> bool:
+        """Whether another operator that reads ``value`` is right with what it stands for: then it does stand for it."""
+        for node in self.region.graph.consumers(value):
+            for name in node.real_outputs():
+                if node.op_type in MOVEMENT or name == item.pair.candidate or name not in pairs:
+                    continue
+                cuts = [p for p in self.known.cuts(pairs) if p.candidate in self.region.segment(name, pairs).inputs]
+                got = self.region.run(cuts, [name])
+                if name in got and not self.region.judged(pairs[name], pairs, got[name]).mismatch:
+                    return True
+        return False
 
     def _chain_to_blame(self, value: str, right: int, pairs: Mapping[str, Pair]) -> list[str]:
         """``value`` and what it is a mere reshape of, up to the value whose operator should have done otherwise.
@@ -77,6 +93,7 @@ class Rerouting:
         while (above := self._reshaped_from(chain[-1], group, pairs)) is not None:
             chain.append(above)
         others = [name for name, pair in pairs.items() if index.group_of[pair.reference] == group and name not in chain]
+        others += self._twins(chain[-1])
         segment = region.segment(chain[-1], {name: pair for name, pair in pairs.items() if name != chain[-1]})
         if region.graph.producer(chain[-1]) is not None and others:
             natural = all(node.op_type in PASS_THROUGH - {"Identity"} for node in segment.nodes)
@@ -89,6 +106,20 @@ class Rerouting:
         # operation that is missing above a Reshape leaves both shapes in the right class.
         shapes = {index.fingerprints[member].shape for member in index.members[right]}
         return [value] if len(chain) > 1 and region.plain[chain[-1]].shape not in shapes else []
+
+    def _twins(self, value: str) -> list[str]:
+        """Values of the same elements that are not computed from each other: one operator does another's work."""
+        region = self.region
+        own = region.given(value)
+        if own is None:
+            return []
+        alike = [
+            name
+            for name, array in region.plain.items()
+            if name != value and array.shape == own.shape and array.dtype == own.dtype and np.array_equal(array, own)
+        ]
+        above = region.graph.ancestors([value])
+        return [name for name in alike if name not in above and value not in region.graph.ancestors([name])]
 
     def _reshaped_from(self, value: str, group: int, pairs: Mapping[str, Pair]) -> str | None:
         """The paired value that ``value`` is a reshape or cast of, when both stand for ``group``."""
