@@ -1,6 +1,7 @@
 """References that are files: an exported program (``.pt2``) and a TorchScript archive."""
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,8 @@ __all__ = ["ProgramReference", "load_program", "load_torchscript"]
 def load_program(path: Path) -> "ProgramReference":
     """Open a ``.pt2``."""
     try:
-        program = torch.export.load(path)
+        with _torch_warnings_aside():
+            program = torch.export.load(path)
     except Exception as error:
         raise ReferenceUnreadableError(
             path=path,
@@ -38,7 +40,8 @@ def load_program(path: Path) -> "ProgramReference":
 def load_torchscript(path: Path) -> EagerReference:
     """Open a TorchScript archive on the CPU."""
     try:
-        module = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]  # no types in torch
+        with _torch_warnings_aside():
+            module = torch.jit.load(str(path), map_location="cpu")  # type: ignore[no-untyped-call]  # torch has none
     except Exception as error:
         raise ReferenceUnreadableError(
             path=path,
@@ -166,6 +169,17 @@ def _innermost_source(trace: str) -> Source | None:
         if file is not None and "/site-packages/torch/" not in file:  # exported in another environment
             return Source(file=file, line=int(frame["line"]), code=frame["code"].strip() or None)
     return None
+
+
+@contextmanager
+def _torch_warnings_aside() -> Iterator[None]:
+    """What torch says to us about its own interfaces must not fail under the user's filters (``-W error``).
+
+    Only while a file is read: no code of the user's runs then, so no warning of the user's is lost.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,3 +1,4 @@
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -5,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from bisect_onnx.errors import FeedsDoNotFitModuleError, ReferenceUnreadableError
+from bisect_onnx.errors import FeedsDoNotFitModuleError, ReferenceFailedError, ReferenceUnreadableError
+from bisect_onnx.runtimes.torch_eager import EagerReference
 from bisect_onnx.runtimes.torch_program import ProgramReference, load_program, load_torchscript
 from tests.runtimes.torch_models import PLENTY, Residual, SliceWrite, node_of, normal, seeded
 
@@ -116,3 +118,41 @@ def test_a_file_that_torch_cannot_read_is_named(tmp_path, load):
 
     assert str(broken) in str(caught.value)
     assert f"with this version of torch ({torch.__version__})" in str(caught.value)
+
+
+def archive(folder: Path) -> Path:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's word on the traces it still makes
+        torch.jit.save(torch.jit.trace(seeded(Residual), torch.from_numpy(normal(2, 3, 4, 4))), folder / "m.pt")
+    return folder / "m.pt"
+
+
+def exported(folder: Path) -> Path:
+    torch.export.save(torch.export.export(seeded(Residual), (torch.from_numpy(normal(2, 3, 4, 4)),)), folder / "m.pt2")
+    return folder / "m.pt2"
+
+
+@pytest.mark.parametrize(("save", "load"), [(archive, load_torchscript), (exported, load_program)])
+def test_a_file_can_be_read_where_warnings_are_errors(save, load, tmp_path: Path):
+    path = save(tmp_path)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reference = load(path)
+        filters = list(warnings.filters)
+
+        assert len(reference.run(dict.fromkeys(reference.input_names, normal(2, 3, 4, 4)))) == 1
+        assert warnings.filters == filters
+
+
+class Cautious(nn.Module):
+    def forward(self, x):
+        warnings.warn("mind the gap", UserWarning, stacklevel=1)
+        return x
+
+
+def test_a_warning_of_the_users_forward_is_theirs():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ReferenceFailedError, match="UserWarning: mind the gap"):
+            EagerReference(Cautious(), description="module").run({"x": normal(2)})
