@@ -93,7 +93,7 @@ class _Locating:
         with self.run.stage("confirm", "Running both sides as they are"):
             agrees = self.compared.run()
         if agrees and self.compared.anything_compared:
-            return self._finish(answer(status=Status.PARITY, outputs=self.compared.rows))
+            return self._finish(answer(status=Status.PARITY, outputs=self.compared.rows, request=self.request))
         with contextlib.ExitStack() as stack:
             with self.run.stage("preflight", "Checking the comparison itself"):
                 verdict = self._is_it_you(stack)
@@ -111,18 +111,20 @@ class _Locating:
                 finding = preflight.left_in_training(training, before=before, after=compared.rows)
                 self.findings.append(finding)
                 if agrees:
-                    return answer(status=Status.HARNESS, outputs=before, findings=(finding,))
+                    return answer(status=Status.HARNESS, outputs=before, findings=(finding,), request=self.request)
             elif agrees:
-                return answer(status=Status.PARITY, outputs=compared.rows)
+                return answer(status=Status.PARITY, outputs=compared.rows, request=self.request)
         unsteady = preflight.unsteady_side(self.sides, rows=compared.rows)
         if unsteady is not None:
-            return answer(status=Status.INCONCLUSIVE, outputs=compared.rows, findings=(unsteady,))
+            return answer(status=Status.INCONCLUSIVE, outputs=compared.rows, findings=(unsteady,), request=self.request)
         before = compared.rows
         elsewhere = compared.look_elsewhere()
         if elsewhere is not None:
             self.findings.append(elsewhere)
             if compared.agrees:
-                return answer(status=Status.HARNESS, outputs=before, findings=tuple(self.findings))
+                return answer(
+                    status=Status.HARNESS, outputs=before, findings=tuple(self.findings), request=self.request
+                )
         return None
 
     def _search(self) -> Report:
@@ -132,7 +134,7 @@ class _Locating:
             with self.run.stage("noise", "Measuring the noise of the outputs in float64"):
                 self.compared.measure_floors(capture)
             if self.compared.agrees and self.compared.anything_compared:
-                return self._finish(answer(status=Status.PARITY, outputs=self.compared.rows))
+                return self._finish(answer(status=Status.PARITY, outputs=self.compared.rows, request=self.request))
         with self.run.stage("align", "Looking at every value of the candidate"):
             region = self._region(capture)
         elsewhere = self._other_stage(region)

@@ -1,11 +1,13 @@
 """The answer in words: one sentence per outcome, and what to do next."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from bisect_onnx.core.compare import Verdict
 from bisect_onnx.core.finding import Finding
 from bisect_onnx.core.report import Culprit, OutputRow, Stage, Status
+from bisect_onnx.pipeline.commands import as_command
 from bisect_onnx.pipeline.request import LocateRequest
 
 __all__ = ["Answer", "answer"]
@@ -29,7 +31,7 @@ def answer(
     stage: Stage | None = None,
     culprits: Sequence[Culprit] = (),
     findings: tuple[Finding, ...] = (),
-    request: LocateRequest | None = None,
+    request: LocateRequest,
 ) -> Answer:
     """Word the outcome of a run."""
     if status is Status.HARNESS:
@@ -39,7 +41,7 @@ def answer(
         stage=stage,
         summary=_summary(status, outputs, stage=stage, culprits=culprits, findings=findings),
         findings=findings,
-        next_steps=_next_steps(status, stage=stage, culprits=culprits, findings=findings, request=request),
+        next_steps=_next_steps(status, outputs, stage=stage, culprits=culprits, findings=findings, request=request),
     )
 
 
@@ -76,27 +78,59 @@ def _summary(
 
 def _next_steps(
     status: Status,
+    outputs: Sequence[OutputRow],
     *,
     stage: Stage | None,
     culprits: Sequence[Culprit],
     findings: Sequence[Finding],
-    request: LocateRequest | None,
+    request: LocateRequest,
 ) -> tuple[str, ...]:
+    """Words, each followed by the command they speak of, where there is one."""
     steps = [finding.remedy for finding in findings if finding.remedy]
-    if status is Status.ACCUMULATION:
-        steps.append("Loosen the tolerance: --atol and --rtol, or --metric with --threshold.")
+    again = as_command(request)
     if culprits:
-        first = culprits[0]
-        if stage is Stage.WEIGHTS:
-            steps.append("Export again from the checkpoint that the reference uses.")
-        elif first.source is not None:
-            steps.append(f"Look at {first.source.file}:{first.source.line} and at how {first.op_type} was exported.")
-        if len(culprits) > 1:
-            steps.append("Mend the first culprit, export, and run locate again.")
-    if stage is Stage.OPTIMIZER and request is not None:
-        steps.append(f"Run with --level 0 to confirm; the fault appears at --level {request.level}.")
-    if stage is Stage.PROVIDER:
-        steps.append("Run with --provider cpu to confirm.")
-    if not steps and status is Status.SUSPECTED:
-        steps.append("Compare the export with the source line of the missing operation.")
+        steps += _about(culprits[0], stage=stage)
+        after = "the first culprit is mended" if len(culprits) > 1 else "that is mended"
+        steps += [f"When {after} and the model exported, ask again:", again]
+    elif status is Status.ACCUMULATION:
+        steps += _looser(outputs, request)
+    elif stage is Stage.OPTIMIZER:
+        steps += ["Confirm that the file is right without the optimisers:", as_command(request, level=0)]
+    elif stage is Stage.PROVIDER:
+        steps += [
+            "Confirm that the file is right on the CPU, without optimisers:",
+            as_command(request, providers=("cpu",), level=0),
+        ]
+    elif status is Status.SUSPECTED:
+        steps += [
+            "Compare the export with the source line of the missing operation; when it is there, ask again:",
+            again,
+        ]
+    elif status in (Status.HARNESS, Status.INCONCLUSIVE):
+        steps += ["Then compare again:", again]
     return tuple(dict.fromkeys(steps))
+
+
+def _about(culprit: Culprit, *, stage: Stage | None) -> list[str]:
+    if stage is Stage.WEIGHTS:
+        return ["Export again from the checkpoint that the reference uses."]
+    if culprit.source is None:
+        return []
+    return [f"Look at {culprit.source.file}:{culprit.source.line} and at how {culprit.op_type} was exported."]
+
+
+def _looser(outputs: Sequence[OutputRow], request: LocateRequest) -> list[str]:
+    """Allow what was measured, if it can be allowed at all."""
+    figures = [row.error.max_abs if row.error is not None else None for row in outputs]
+    largest = max((figure for figure in figures if figure is not None), default=None)
+    if largest is None or not math.isfinite(largest) or any(figure is None for figure in figures):
+        return []
+    atol = _rounded_up(largest)
+    command = as_command(request, atol=atol, metric=None, threshold=None)
+    return ["No node is at fault. If differences of this size do not matter to you, allow them:", command]
+
+
+def _rounded_up(figure: float) -> float:
+    """To two digits, upwards."""
+    digits = 10.0 ** (math.floor(math.log10(figure)) - 1) if figure > 0 else 1.0
+    return float(f"{math.ceil(figure / digits) * digits:.1e}")

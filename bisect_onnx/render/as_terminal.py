@@ -93,7 +93,7 @@ class AsTerminal:
         if report.next_steps:
             console.print(Text("\nwhat to do next", style="bold"))
         for step in report.next_steps:
-            if step.startswith("bisect-onnx "):
+            if step.startswith(("bisect-onnx ", "bisect_onnx.")):
                 # Not wrapped: a command must survive copying, and a terminal breaks the line by itself.
                 console.print(Text(f"  {safe(step)}"), soft_wrap=True)
             else:
