@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bisect_onnx.cli import options
+from bisect_onnx.cli.presentation import Presentation, with_presentation
 
 if TYPE_CHECKING:
     from bisect_onnx.pipeline.demo import DemoFiles
@@ -15,17 +16,14 @@ if TYPE_CHECKING:
 __all__ = ["demo"]
 
 
+@with_presentation
 def demo(
+    *,
     folder: Annotated[
         Path | None,
         typer.Option("--dir", metavar="DIR", help="Where to put the files. Default: a fresh temporary folder."),
     ] = None,
-    json: options.JsonTarget = None,
-    force: options.Force = False,
-    all_open: options.AllOpen = False,
-    top: options.Top = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    presentation: Presentation,
 ) -> None:
     """Build a small segmentation net, export it, plant a fault in one of its three resizes, and run locate on it.
 
@@ -33,13 +31,13 @@ def demo(
     """
     from bisect_onnx.cli.output import check_json_target, stdout_for_the_report
     from bisect_onnx.cli.progress import say
-    from bisect_onnx.cli.run import Presentation, locate_and_show
+    from bisect_onnx.cli.run import locate_and_show
     from bisect_onnx.pipeline import demo as example
     from bisect_onnx.pipeline.request import LocateRequest
 
-    check_json_target(json, force=force, inputs=())
+    check_json_target(presentation.json_target, force=presentation.force, inputs=())
     if folder is not None:
-        options.check_demo_folder(folder, names=example.FILE_NAMES, force=force)
+        options.check_demo_folder(folder, names=example.FILE_NAMES, force=presentation.force)
     target = folder or Path(tempfile.mkdtemp(prefix="bisect-onnx-demo-"))
     say(f"building the demo in {target}")
     with stdout_for_the_report():
@@ -48,7 +46,6 @@ def demo(
         candidate=files.model, reference=files.reference, weights=files.weights, inputs=files.inputs
     )
     say(f"$ {_command(files)}")
-    presentation = Presentation(json_target=json, force=force, all_open=all_open, top=top, quiet=quiet, verbose=verbose)
     raise typer.Exit(locate_and_show(request, presentation))
 
 

@@ -33,10 +33,12 @@ def interrupts_after_imports() -> Iterator[None]:
     if not main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield  # ignored (nohup) or handled by whoever embeds us: not ours to change
         return
-    signal.signal(signal.SIGINT, _Keeper())
+    keeper = _Keeper()
+    signal.signal(signal.SIGINT, keeper)
     try:
         yield
     finally:
+        keeper.rest()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -45,24 +47,34 @@ class _Keeper:
 
     def __init__(self) -> None:
         self._kept = False
-        self._ours = False  # the next signal is our own second look, not the user
+        self._over = threading.Event()
 
     def __call__(self, _number: int, frame: types.FrameType | None) -> None:
-        ours, self._ours = self._ours, False
         if not _importing(frame):
+            self.rest()
             raise KeyboardInterrupt
-        if self._kept and not ours:
+        # Before anything else: the next signal may come while this one is being handled.
+        first, self._kept = not self._kept, True
+        if not first:
             _end_at_once()
-        if not self._kept:
-            say("interrupted: stopping when the import of a library is done; press Ctrl-C again to stop at once")
-        self._kept = True
-        timer = threading.Timer(LOOK_AGAIN_SECONDS, self._look_again)
-        timer.daemon = True
-        timer.start()
+        say("interrupted: stopping when the import of a library is done; press Ctrl-C again to stop at once")
+        threading.Thread(target=self._watch, args=(threading.get_ident(),), daemon=True).start()
 
-    def _look_again(self) -> None:
-        self._ours = True
-        _thread.interrupt_main()
+    def rest(self) -> None:
+        """Nothing that was kept is to be raised any more."""
+        self._over.set()
+
+    def _watch(self, thread: int) -> None:
+        """Raise what was kept as soon as ``thread`` is outside an import.
+
+        Signalled only then: two signals that arrive together are handled as one, and a look in between could
+        swallow the user's second Ctrl-C.
+        """
+        while not self._over.wait(LOOK_AGAIN_SECONDS):
+            frames = sys._current_frames()  # noqa: SLF001 - documented, in spite of its name
+            if not _importing(frames.get(thread)):
+                _thread.interrupt_main()
+                return
 
 
 def _importing(frame: types.FrameType | None) -> bool:
@@ -75,7 +87,9 @@ def _importing(frame: types.FrameType | None) -> bool:
 
 def _end_at_once() -> None:
     """Nothing of ours is being written during an import, so nothing is left behind."""
-    if sys.stderr.isatty():
-        sys.stderr.write(SHOW_CURSOR)
-    say("interrupted: no report was made and nothing was written")
-    os._exit(INTERRUPTED)
+    try:
+        if sys.stderr.isatty():
+            sys.stderr.write(SHOW_CURSOR)
+        say("interrupted: no report was made and nothing was written")
+    finally:  # the first message may be half written, and a stream that is in use refuses the second
+        os._exit(INTERRUPTED)

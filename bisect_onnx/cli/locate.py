@@ -3,11 +3,14 @@
 import typer
 
 from bisect_onnx.cli import options
+from bisect_onnx.cli.presentation import Presentation, with_presentation
 
 __all__ = ["locate"]
 
 
+@with_presentation
 def locate(
+    *,
     candidate: options.Candidate,
     reference: options.Reference,
     inputs: options.Feeds = None,
@@ -25,12 +28,7 @@ def locate(
     metric: options.Metric = None,
     threshold: options.Threshold = None,
     max_memory: options.MaxMemory = None,
-    json: options.JsonTarget = None,
-    force: options.Force = False,
-    all_open: options.AllOpen = False,
-    top: options.Top = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    presentation: Presentation,
 ) -> None:
     """Find the node of an ONNX model that introduces the error, and prove it by running it.
 
@@ -44,7 +42,7 @@ def locate(
     max_bytes = options.parse_bytes(max_memory)
     options.check_level(level)
 
-    from bisect_onnx.cli.run import Presentation, locate_and_show
+    from bisect_onnx.cli.run import locate_and_show
     from bisect_onnx.pipeline.request import LocateRequest
 
     request = LocateRequest(
@@ -66,5 +64,4 @@ def locate(
         threshold=threshold,
         max_memory=max_bytes,
     )
-    presentation = Presentation(json_target=json, force=force, all_open=all_open, top=top, quiet=quiet, verbose=verbose)
     raise typer.Exit(locate_and_show(request, presentation))

@@ -1,26 +1,14 @@
 """Run one request and show its report: what `locate` and `demo` share."""
 
-import dataclasses
 from pathlib import Path
 
 from bisect_onnx.cli.interrupts import interrupts_after_imports
 from bisect_onnx.cli.output import check_json_target, deliver, stdout_for_the_report
+from bisect_onnx.cli.presentation import Presentation
 from bisect_onnx.cli.progress import progress
 from bisect_onnx.pipeline.request import LocateRequest
 
-__all__ = ["Presentation", "locate_and_show"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class Presentation:
-    """How the user wants to see a report."""
-
-    json_target: Path | None  # "-" is stdout, None is no JSON
-    force: bool
-    all_open: bool
-    top: int | None
-    quiet: bool
-    verbose: bool
+__all__ = ["locate_and_show"]
 
 
 def locate_and_show(request: LocateRequest, presentation: Presentation) -> int:

@@ -3,11 +3,12 @@
 import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
-from bisect_onnx.cli.interrupts import interrupts_after_imports
+from bisect_onnx.cli.interrupts import IMPORTLIB, _Keeper, interrupts_after_imports
 
 ROOT = Path(__file__).parents[2]
 
@@ -91,3 +92,39 @@ def test_a_handler_of_somebody_else_is_left_alone():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_second_one_that_comes_while_the_first_is_handled_ends_the_run(monkeypatch):
+    """Told by hand, because a signal cannot be sent at a chosen line."""
+    keeper = _Keeper()
+    said: list[str] = []
+
+    def say(text: str) -> None:
+        said.append(text)
+        if len(said) == 1:
+            keeper(signal.SIGINT, importing_frame())
+
+    monkeypatch.setattr("bisect_onnx.cli.interrupts.say", say)
+    monkeypatch.setattr("os._exit", _exit)
+
+    with pytest.raises(_ExitedError):
+        keeper(signal.SIGINT, importing_frame())
+    keeper.rest()
+
+    assert said == [KEPT.strip(), ENDED.strip()]
+
+
+class _ExitedError(Exception):
+    """Stands for the end of the process."""
+
+
+def _exit(status: int) -> None:
+    assert status == 130
+    raise _ExitedError
+
+
+def importing_frame() -> types.FrameType:
+    """A frame that looks like one of the import system's."""
+    names: dict[str, types.FrameType] = {}
+    exec(compile("import sys\nframe = sys._getframe()", IMPORTLIB, "exec"), names)
+    return names["frame"]
