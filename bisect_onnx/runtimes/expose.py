@@ -15,7 +15,7 @@ from bisect_onnx.core.edits import NodeEdit
 from bisect_onnx.core.graph import Graph, captured_names
 from bisect_onnx.readers.onnx_structure import import_bare
 
-__all__ = ["CUT_PREFIX", "CutType", "ExposedModel", "expose"]
+__all__ = ["CUT_PREFIX", "CutType", "Exposable", "ExposedModel", "expose"]
 
 CUT_PREFIX = "bisect_onnx_cut_"
 
@@ -36,45 +36,74 @@ class ExposedModel:
     inputs: Mapping[str, str]
 
 
+class Exposable:
+    """A model, its large tensors in files, with what every cutting of it looks up; ``graph`` is the same as read."""
+
+    def __init__(self, model: onnx.ModelProto, *, graph: Graph) -> None:
+        self.model = model
+        self.graph = graph
+        self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
+        self.prefix = _fresh_prefix(model.graph)
+        self.inputs = {value.name: value for value in model.graph.input}
+        self.initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.sparse_initializers = {tensor.values.name: tensor for tensor in model.graph.sparse_initializer}
+        self._reads: dict[int, list[str]] = {}
+
+    def piece(self, *, fetch: Sequence[str], cuts: Collection[str]) -> "Piece":
+        """The nodes between ``cuts`` and ``fetch``."""
+        nodes = _needed_nodes(self.graph, fetch=fetch, cuts=cuts)
+        for index in nodes:
+            if index not in self._reads:
+                self._reads[index] = sorted(outer_names(self.model.graph.node[index]))
+        return Piece(nodes=nodes, read=dict.fromkeys(name for index in nodes for name in self._reads[index]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """Nodes of the main graph by position, and the values that they read."""
+
+    nodes: Sequence[int]
+    read: Collection[str]
+
+
 def expose(
-    model: onnx.ModelProto,
-    *,
-    graph: Graph,
-    fetch: Sequence[str],
-    cuts: Mapping[str, CutType],
-    edits: Sequence[NodeEdit] = (),
+    whole: Exposable, *, fetch: Sequence[str], cuts: Mapping[str, CutType], edits: Sequence[NodeEdit] = ()
 ) -> ExposedModel:
-    """Build the part of ``model`` that computes ``fetch`` from graph inputs and ``cuts``.
+    """Build the part of a model that computes ``fetch`` from graph inputs and ``cuts``.
+
+    The work grows with that part, not with the model.
 
     Args:
-        model: The whole model, its large tensors in files.
-        graph: The same model as read.
+        whole: The model.
         fetch: Values that a node of the main graph computes.
         cuts: Values, graph inputs or initializers of the main graph; their consumers, those inside bodies
             too, read a graph input instead.
         edits: Other forms of some nodes.
     """
     edited = {edit.index: edit for edit in edits}
-    originals = [
-        _edited(model.graph.node[index], edited[index]) if index in edited else model.graph.node[index]
-        for index in _needed_nodes(graph, fetch=fetch, cuts=cuts)
-    ]
-    names = _fresh_names(cuts, model=model)
-    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
-    structure = import_bare(model.graph, originals, opset=opset)
-    variables = {value: _variable(names[value], kind) for value, kind in cuts.items()}
+    piece = whole.piece(fetch=fetch, cuts=cuts)
+    nodes = whole.model.graph.node
+    originals = [_edited(nodes[i], edited[i]) if i in edited else nodes[i] for i in piece.nodes]
+    names = {value: f"{whole.prefix}{number}" for number, value in enumerate(cuts) if value in piece.read}
+    structure = import_bare(_bare_header(whole, piece.read), originals, opset=whole.opset)
+    variables = {value: _variable(name, cuts[value]) for value, name in names.items()}
     for node, original in zip(structure.nodes, originals, strict=True):
         _rewire(node, original, replaced=variables)
     computed = {tensor.name: tensor for node in structure.nodes for tensor in node.outputs}
-    read = {name for original in originals for name in outer_names(original)}
     structure.outputs = [computed[name] for name in fetch]
-    structure.inputs = [
-        *(tensor for tensor in structure.inputs if tensor.name in read and tensor.name not in cuts),
-        *(tensor for value, tensor in variables.items() if value in read),
-    ]
-    exported = gs.export_onnx(structure, do_type_check=False, opset_imports=list(model.opset_import))
-    proto = _restored(exported.graph, model, originals=originals, initializers=read - set(cuts))
-    return ExposedModel(proto=proto, inputs={value: name for value, name in names.items() if value in read})
+    structure.inputs = [*(tensor for tensor in structure.inputs if tensor.name not in cuts), *variables.values()]
+    exported = gs.export_onnx(structure, do_type_check=False, opset_imports=list(whole.model.opset_import))
+    proto = _restored(exported.graph, whole, originals=originals, initializers=[n for n in piece.read if n not in cuts])
+    return ExposedModel(proto=proto, inputs=names)
+
+
+def _bare_header(whole: Exposable, read: Collection[str]) -> onnx.GraphProto:
+    """The graph without nodes, and with those inputs alone that are ``read``."""
+    header = onnx.GraphProto(name=whole.model.graph.name)
+    header.input.extend(
+        onnx.ValueInfoProto(name=name) for name in whole.inputs if name in read and name not in whole.initializers
+    )
+    return header
 
 
 def _edited(node: onnx.NodeProto, edit: NodeEdit) -> onnx.NodeProto:
@@ -93,7 +122,7 @@ def _edited(node: onnx.NodeProto, edit: NodeEdit) -> onnx.NodeProto:
     return copy
 
 
-def _needed_nodes(graph: Graph, *, fetch: Sequence[str], cuts: Mapping[str, CutType]) -> list[int]:
+def _needed_nodes(graph: Graph, *, fetch: Sequence[str], cuts: Collection[str]) -> list[int]:
     """Positions of the nodes between ``cuts`` and ``fetch``, in the file's order."""
     needed: set[int] = set()
     producers = [graph.producer(name) for name in fetch]
@@ -112,12 +141,12 @@ def _needed_nodes(graph: Graph, *, fetch: Sequence[str], cuts: Mapping[str, CutT
     return sorted(needed)
 
 
-def _fresh_names(cuts: Mapping[str, CutType], *, model: onnx.ModelProto) -> dict[str, str]:
-    """A graph input's name for each cut that nothing in the model is called by."""
+def _fresh_prefix(graph: onnx.GraphProto) -> str:
+    """What no name in the model begins with."""
     prefix = CUT_PREFIX
-    while any(name.startswith(prefix) for name in _all_names(model.graph)):
+    while any(name.startswith(prefix) for name in _all_names(graph)):
         prefix += "_"
-    return {value: f"{prefix}{number}" for number, value in enumerate(cuts)}
+    return prefix
 
 
 def _all_names(graph: onnx.GraphProto) -> Iterator[str]:
@@ -175,23 +204,24 @@ def _rewire(node: gs.Node, original: onnx.NodeProto, *, replaced: Mapping[str, g
 
 def _restored(
     exported: onnx.GraphProto,
-    model: onnx.ModelProto,
+    whole: Exposable,
     *,
     originals: Sequence[onnx.NodeProto],
     initializers: Collection[str],
 ) -> onnx.ModelProto:
     """Give the bare export what onnx-graphsurgeon never saw: attributes, weights, types of inputs, functions."""
-    result = onnx.ModelProto(ir_version=model.ir_version, producer_name="bisect-onnx")
-    result.opset_import.extend(model.opset_import)
-    result.functions.extend(model.functions)
+    result = onnx.ModelProto(ir_version=whole.model.ir_version, producer_name="bisect-onnx")
+    result.opset_import.extend(whole.model.opset_import)
+    result.functions.extend(whole.model.functions)
     graph = result.graph
     graph.name = exported.name
-    declared = {value.name: value for value in model.graph.input}
-    graph.input.extend(declared.get(value.name, value) for value in exported.input)
+    graph.input.extend(whole.inputs.get(value.name, value) for value in exported.input)
     # Without a declared type: the runtime infers it, and a stale declaration in the file cannot contradict.
     graph.output.extend(onnx.ValueInfoProto(name=value.name) for value in exported.output)
-    graph.initializer.extend(tensor for tensor in model.graph.initializer if tensor.name in initializers)
-    graph.sparse_initializer.extend(t for t in model.graph.sparse_initializer if t.values.name in initializers)
+    graph.initializer.extend(whole.initializers[n] for n in initializers if n in whole.initializers)
+    graph.sparse_initializer.extend(
+        whole.sparse_initializers[n] for n in initializers if n in whole.sparse_initializers
+    )
     for bare, original in zip(exported.node, originals, strict=True):
         _restore_node(bare, original, target=graph.node.add())
     return result

@@ -12,7 +12,7 @@ from bisect_onnx.core.graph import ValueKind
 from bisect_onnx.errors import FeedDtypeError, FeedNamesError, FeedShapeError, ModelNotLoadedError, RuntimeFailedError
 from bisect_onnx.readers.onnx_file import OnnxFile
 from bisect_onnx.runtimes.base import Array
-from bisect_onnx.runtimes.expose import CutType, expose
+from bisect_onnx.runtimes.expose import CutType, Exposable, expose
 from bisect_onnx.runtimes.ort_session import FATAL, RUNTIME_ERRORS, Settings, create_session, first_line
 from bisect_onnx.runtimes.ort_values import element_type, is_exposable, run_session
 from bisect_onnx.runtimes.ort_weights import PlacedWeights
@@ -21,11 +21,13 @@ __all__ = ["RUNTIME_NAME", "Prober", "run_named"]
 
 RUNTIME_NAME = "ONNX Runtime"
 
-# The locate engine alternates between a scan and its confirmation; more sessions only hold memory.
-KEPT_SESSIONS = 3
+# The locate engine alternates between a scan and its confirmation, and between a few segments; more sessions
+# only hold memory. A session holds memory for what its nodes compute: together as much as this many whole models.
+KEPT_MODELS = 3
 
-# A prepacked copy of the weights per session costs their size again, and 0.4 s for 256 MB.
-PROBE_CONFIG: Mapping[str, str] = {"session.disable_prepacking": "1"}
+# A prepacked copy of the weights per session costs their size again, and 0.4 s for 256 MB. Threads that spin for
+# more work after a run cost a session of three nodes 10 ms of every core, ten times what it costs without.
+PROBE_CONFIG: Mapping[str, str] = {"session.disable_prepacking": "1", "session.intra_op.allow_spinning": "0"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,15 +35,18 @@ class ProbeSession:
     session: ort.InferenceSession
     inputs: Mapping[str, str]  # graph input that stands for each cut
     fetch: tuple[str, ...]  # the exposable ones
+    nodes: int
 
 
 class Prober:
-    """Sessions over pieces of one model, the newest few kept."""
+    """Sessions over pieces of one model; the newest are kept, as many as make up a few models."""
 
     def __init__(self, file: OnnxFile, *, settings: Settings) -> None:
         self._file = file
         self._settings = settings
         self._weights: PlacedWeights | None = None
+        self._whole: Exposable | None = None
+        self._config = PROBE_CONFIG
         self._sessions: collections.OrderedDict[object, ProbeSession] = collections.OrderedDict()
         self.runs = 0
 
@@ -121,21 +126,39 @@ class Prober:
     def _session(
         self, fetch: tuple[str, ...], cuts: Mapping[str, CutType], edits: tuple[NodeEdit, ...]
     ) -> ProbeSession:
-        key = (fetch, tuple(cuts.items()), edits)
-        if key in self._sessions:
-            self._sessions.move_to_end(key)
-            return self._sessions[key]
-        made = self._create(fetch, cuts, edits)
-        self._sessions[key] = made
-        while len(self._sessions) > KEPT_SESSIONS:
+        whole = self._opened_whole()
+        piece = whole.piece(fetch=fetch, cuts=cuts)
+        # What the piece does not read makes no other session, nor does the order.
+        fed = {name: kind for name, kind in sorted(cuts.items()) if name in piece.read}
+        key = (fetch, tuple(fed.items()), edits)
+        if key not in self._sessions:
+            self._sessions[key] = self._create(whole, fetch, fed, edits, nodes=len(piece.nodes))
+        self._sessions.move_to_end(key)
+        while len(self._sessions) > 1 and self._held_nodes() > KEPT_MODELS * len(self._file.graph.nodes):
             self._sessions.popitem(last=False)
-        return made
+        return self._sessions[key]
 
-    def _create(self, fetch: tuple[str, ...], cuts: Mapping[str, CutType], edits: tuple[NodeEdit, ...]) -> ProbeSession:
-        if self._weights is None:
+    def _held_nodes(self) -> int:
+        return sum(session.nodes for session in self._sessions.values())
+
+    def _opened_whole(self) -> Exposable:
+        if self._weights is None or self._whole is None:
             self._weights = PlacedWeights(self._file)
-        exposed = expose(self._weights.model, graph=self._file.graph, fetch=fetch, cuts=cuts, edits=edits)
-        settings = self._settings.for_probes({**PROBE_CONFIG, **self._weights.config})
+            self._whole = Exposable(self._weights.model, graph=self._file.graph)
+            self._config = {**PROBE_CONFIG, **self._weights.config}
+        return self._whole
+
+    def _create(
+        self,
+        whole: Exposable,
+        fetch: tuple[str, ...],
+        cuts: Mapping[str, CutType],
+        edits: tuple[NodeEdit, ...],
+        *,
+        nodes: int,
+    ) -> ProbeSession:
+        exposed = expose(whole, fetch=fetch, cuts=cuts, edits=edits)
+        settings = self._settings.for_probes(self._config)
         try:
             session = create_session(exposed.proto.SerializeToString(), settings=settings, path=self._file.path)
         except ModelNotLoadedError as error:
@@ -143,7 +166,7 @@ class Prober:
                 runtime=RUNTIME_NAME, path=self._file.path, fetching=describe(fetch), detail=error.detail
             ) from error
         usable = tuple(output.name for output in session.get_outputs() if is_exposable(output.type))
-        return ProbeSession(session=session, inputs=exposed.inputs, fetch=usable)
+        return ProbeSession(session=session, inputs=exposed.inputs, fetch=usable, nodes=nodes)
 
 
 def run_named(

@@ -5,8 +5,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -16,8 +17,9 @@ from onnx import TensorProto, helper
 
 from bisect_onnx.errors import FeedDtypeError, FeedNamesError, FeedShapeError, RuntimeFailedError
 from bisect_onnx.readers.onnx_file import read
-from bisect_onnx.runtimes.expose import CutType, expose
+from bisect_onnx.runtimes.expose import CutType, Exposable, expose
 from bisect_onnx.runtimes.ort import OrtCandidate
+from bisect_onnx.runtimes.ort_session import Settings, create_session
 from tests.onnx_models import Array, branching_net, mixed_net, random, save, tensor, value, with_external_data
 
 
@@ -125,7 +127,7 @@ def test_only_the_nodes_between_cuts_and_values_are_run(tmp_path: Path) -> None:
     file = read(inline_net(tmp_path))
     cuts = {"scores": CutType(dtype=np.dtype(np.float32), rank=3)}
 
-    exposed = expose(file.slim.proto, graph=file.graph, fetch=["weights"], cuts=cuts)
+    exposed = expose(Exposable(file.slim.proto, graph=file.graph), fetch=["weights"], cuts=cuts)
 
     assert [node.op_type for node in exposed.proto.graph.node] == ["Constant", "Mul", "Softmax"]
     assert [entry.name for entry in exposed.proto.graph.input] == ["bisect_onnx_cut_0"]
@@ -207,7 +209,7 @@ def test_large_tensors_in_constants_and_bodies_are_not_carried_along(tmp_path: P
     found = candidate(path).probe(feeds, fetch=["y"], cuts={})
 
     file = read(path)
-    assert expose(file.slim.proto, graph=file.graph, fetch=["y"], cuts={}).proto.ByteSize() < 1_000
+    assert expose(Exposable(file.slim.proto, graph=file.graph), fetch=["y"], cuts={}).proto.ByteSize() < 1_000
     expected = feeds["x"] @ random((32, 32), seed=2) @ random((32, 32))
     np.testing.assert_allclose(found["y"], expected, rtol=1e-4, atol=1e-4, strict=True)
 
@@ -364,6 +366,86 @@ def test_a_probe_that_was_asked_before_starts_no_session(tmp_path: Path, monkeyp
     assert first["gate"].shape == again["gate"].shape == (1, 64, 16)
     assert smaller["gate"].tobytes() == first["gate"][:, :5].tobytes()
     assert model.runs == 3
+
+
+def chain(path: Path, *, length: int) -> Path:
+    """x -> Neg -> v0 -> Neg -> v1 -> ... ; each value reads the one before."""
+    nodes = [helper.make_node("Neg", [f"v{n - 1}" if n else "x"], [f"v{n}"]) for n in range(length)]
+    return save(path, nodes, inputs=[value("x", [2])], outputs=[f"v{length - 1}"])
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by the size of each session's model, in nodes."""
+    sizes: list[int] = []
+
+    def counted(model: bytes, **rest: Any) -> Any:
+        sizes.append(len(onnx.load_from_string(model).graph.node))
+        return create_session(model, **rest)
+
+    monkeypatch.setattr("bisect_onnx.runtimes.ort_probe.create_session", counted)
+    return sizes
+
+
+def test_cuts_in_another_order_and_cuts_elsewhere_start_no_other_session(tmp_path: Path, started: list[int]) -> None:
+    nodes = [helper.make_node("Sub", ["x", "a"], ["b"]), helper.make_node("Neg", ["x"], ["a"])][::-1]
+    nodes += [helper.make_node("Neg", ["b"], ["c"])]
+    model = candidate(save(tmp_path / "m.onnx", nodes, inputs=[value("x", [2])], outputs=["c"]))
+    one, two, three = (np.full(2, number, np.float32) for number in (1, 2, 3))
+
+    first = model.probe({}, fetch=["b"], cuts={"x": one, "a": two})
+    turned = model.probe({}, fetch=["b"], cuts={"a": two, "x": one})
+    more = model.probe({}, fetch=["b"], cuts={"c": three, "a": two, "x": one, "b": three})
+
+    assert first["b"].tolist() == turned["b"].tolist() == more["b"].tolist() == [-1, -1]
+    assert started == [1]
+
+
+def test_sessions_are_kept_until_they_hold_as_many_nodes_as_three_models(tmp_path: Path, started: list[int]) -> None:
+    model = candidate(chain(tmp_path / "m.onnx", length=4))
+
+    def probe(fetch: str, cut: str) -> None:
+        model.probe({}, fetch=[fetch], cuts={cut: np.ones(2, np.float32)})
+
+    pieces = [("v0", "x"), ("v1", "v0"), ("v2", "v1"), ("v3", "v2"), ("v1", "x"), ("v2", "v0"), ("v3", "v1")]
+    for _ in range(2):  # 4 sessions of one node and 3 of two are 10 of 12
+        for fetch, cut in pieces:
+            probe(fetch, cut)
+    assert started == [1, 1, 1, 1, 2, 2, 2]
+
+    probe("v3", "x")  # 4 more: the oldest two, of one node each, go
+    for fetch, cut in [*pieces[2:], pieces[0]]:
+        probe(fetch, cut)
+    assert started == [1, 1, 1, 1, 2, 2, 2, 4, 1]
+
+
+def test_the_model_of_a_probe_is_as_large_as_the_piece_it_runs(tmp_path: Path) -> None:
+    """Inputs, outputs and weights of the rest are not carried along."""
+    nodes = [helper.make_node("Add", [f"x{n}", f"w{n}"], [f"y{n}"]) for n in range(50)]
+    weights = {f"w{n}": random((2,), seed=n) for n in range(50)}
+    inputs = [value(f"x{n}", [2]) for n in range(50)]
+    file = read(save(tmp_path / "m.onnx", nodes, inputs=inputs, outputs=[f"y{n}" for n in range(50)], weights=weights))
+
+    graph = expose(Exposable(file.slim.proto, graph=file.graph), fetch=["y7"], cuts={}).proto.graph
+
+    assert [entry.name for entry in graph.input] == ["x7"]
+    assert [entry.name for entry in graph.initializer] == ["w7"]
+    assert [entry.name for entry in graph.output] == ["y7"]
+    assert len(graph.node) == 1
+
+
+def test_threads_of_probes_do_not_spin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: list[Mapping[str, str]] = []
+
+    def noted(model: bytes, *, settings: Settings, path: Path) -> Any:
+        options.append(settings.options)
+        return create_session(model, settings=settings, path=path)
+
+    monkeypatch.setattr("bisect_onnx.runtimes.ort_probe.create_session", noted)
+
+    candidate(chain(tmp_path / "m.onnx", length=1)).probe({"x": np.ones(2, np.float32)}, fetch=["v0"], cuts={})
+
+    assert [shared["session.intra_op.allow_spinning"] for shared in options] == ["0"]
 
 
 @LAYOUTS
