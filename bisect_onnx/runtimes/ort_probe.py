@@ -25,9 +25,8 @@ RUNTIME_NAME = "ONNX Runtime"
 # only hold memory. A session holds memory for what its nodes compute: together as much as this many whole models.
 KEPT_MODELS = 3
 
-# A prepacked copy of the weights per session costs their size again, and 0.4 s for 256 MB. Threads that spin for
-# more work after a run cost a session of three nodes 10 ms of every core, ten times what it costs without.
-PROBE_CONFIG: Mapping[str, str] = {"session.disable_prepacking": "1", "session.intra_op.allow_spinning": "0"}
+# A prepacked copy of the weights per session costs their size again, and 0.4 s for 256 MB.
+PROBE_CONFIG: Mapping[str, str] = {"session.disable_prepacking": "1"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

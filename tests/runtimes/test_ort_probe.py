@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from bisect_onnx.errors import FeedDtypeError, FeedNamesError, FeedShapeError, R
 from bisect_onnx.readers.onnx_file import read
 from bisect_onnx.runtimes.expose import CutType, Exposable, expose
 from bisect_onnx.runtimes.ort import OrtCandidate
-from bisect_onnx.runtimes.ort_session import Settings, create_session
+from bisect_onnx.runtimes.ort_session import create_session
 from tests.onnx_models import Array, branching_net, mixed_net, random, save, tensor, value, with_external_data
 
 
@@ -432,20 +432,6 @@ def test_the_model_of_a_probe_is_as_large_as_the_piece_it_runs(tmp_path: Path) -
     assert [entry.name for entry in graph.initializer] == ["w7"]
     assert [entry.name for entry in graph.output] == ["y7"]
     assert len(graph.node) == 1
-
-
-def test_threads_of_probes_do_not_spin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options: list[Mapping[str, str]] = []
-
-    def noted(model: bytes, *, settings: Settings, path: Path) -> Any:
-        options.append(settings.options)
-        return create_session(model, settings=settings, path=path)
-
-    monkeypatch.setattr("bisect_onnx.runtimes.ort_probe.create_session", noted)
-
-    candidate(chain(tmp_path / "m.onnx", length=1)).probe({"x": np.ones(2, np.float32)}, fetch=["v0"], cuts={})
-
-    assert [shared["session.intra_op.allow_spinning"] for shared in options] == ["0"]
 
 
 @LAYOUTS
