@@ -46,6 +46,10 @@ EXECUTION_MODES: Final = {
 # Nothing below this is printed: what matters arrives as an exception.
 FATAL: Final = 4
 
+# Idle threads that spin take the machine from torch, which runs right after; results are the same. A user's own
+# choice replaces it: the runtime warns of an entry that is set twice.
+DEFAULT_OPTIONS: Final[Mapping[str, str]] = {"session.intra_op.allow_spinning": "0"}
+
 # The part of a user's options that probes share: how much of the machine to take, not what to compute.
 THREAD_OPTIONS: Final = frozenset({"intra_op_num_threads", "inter_op_num_threads"})
 
@@ -84,9 +88,7 @@ class Settings:
             raise OptimizationLevelError(level=self.level)
         options.graph_optimization_level = LEVELS[self.level]
         options.log_severity_level = FATAL
-        # Idle threads that spin take the machine from torch, which runs right after; results are the same.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        for name, value in self.options.items():
+        for name, value in {**DEFAULT_OPTIONS, **self.options}.items():
             _set_option(options, name, value=value)
         for library in self.custom_ops:
             _register(options, library)

@@ -211,3 +211,13 @@ def test_operator_libraries_that_do_not_load_are_named(tmp_path: Path) -> None:
 )
 def test_the_first_line_is_what_the_runtime_says_without_codes_and_places(message: str, line: str) -> None:
     assert first_line(RuntimeError(message)) == line
+
+
+def test_a_users_own_choice_of_spinning_is_set_without_a_warning(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    candidate(mixed_net(tmp_path / "m.onnx"), session_options={"session.intra_op.allow_spinning": "1"}).run(
+        {"x": IMAGE}
+    )
+
+    assert capfd.readouterr() == ("", "")
