@@ -29,4 +29,6 @@ settings.load_profile("house")
 def export_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where `fixtures.export.exported` keeps the files that all tests of one run share, in every worker."""
     own = tmp_path_factory.getbasetemp()  # below one folder of the whole run when there are workers
-    return (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "exports"
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "exports"
+    folder.mkdir(exist_ok=True)
+    return folder
