@@ -111,9 +111,11 @@ def test_the_whole_of_the_module_that_loses_is_parity(exporter: str, names: str,
 @pytest.mark.parametrize("net", NETS)
 def test_a_skipped_node_of_a_net_lets_nobody_be_accused(net: str, names: str, export_folder: Path, tmp_path: Path):
     exporter = NETS[net].exporters[0 if names == "named" else -1]
-    trial = Trial(net=net, exporter=exporter, stripped=names == "stripped", kind="skipped", seed=0)
-    case = prepared(trial, folder=export_folder)
-    assert case is not None
+    trials = (
+        Trial(net=net, exporter=exporter, stripped=names == "stripped", kind="skipped", seed=seed) for seed in range(3)
+    )
+    # Of some nets, the first few nodes that are drawn can be left out unseen.
+    case = next(case for trial in trials if (case := prepared(trial, folder=export_folder)) is not None)
     assert case.planted is not None
 
     report = locate(net, file_of(case.model, tmp_path / "m.onnx"))
