@@ -110,11 +110,11 @@ def test_the_whole_of_the_module_that_loses_is_parity(exporter: str, names: str,
 @pytest.mark.parametrize("names", NAMES)
 @pytest.mark.parametrize("net", NETS)
 def test_a_skipped_node_of_a_net_lets_nobody_be_accused(net: str, names: str, export_folder: Path, tmp_path: Path):
-    exporter = NETS[net].exporters[0 if names == "named" else -1]
+    first, *others = NETS[net].exporters if names == "named" else NETS[net].exporters[::-1]
     trials = (
-        Trial(net=net, exporter=exporter, stripped=names == "stripped", kind="skipped", seed=seed) for seed in range(3)
+        Trial(net=net, exporter=exporter, stripped=names == "stripped", kind="skipped", seed=0)
+        for exporter in (first, *others)  # in the file of one exporter, the nodes that are drawn are left out unseen
     )
-    # Of some nets, the first few nodes that are drawn can be left out unseen.
     case = next(case for trial in trials if (case := prepared(trial, folder=export_folder)) is not None)
     assert case.planted is not None
 
