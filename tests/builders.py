@@ -17,7 +17,6 @@ from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.compare import Array, Verdict
 from bisect_onnx.core.graph import Graph, Node, Value, ValueKind
-from bisect_onnx.core.segments import reads
 from bisect_onnx.core.tensor import Fingerprint, fingerprint
 
 __all__ = [
@@ -322,6 +321,6 @@ def candidate_of(draw: st.DrawFn, world: World) -> tuple[Graph, dict[str, str]]:
         for node in nodes
         for name in node.outputs
     }  # fmt: skip
-    read = {name for node in nodes for name in reads(node)}
+    read = {name for node in nodes for name in node.reads}
     outputs = tuple(name for node in nodes for name in node.outputs if name not in read)
     return Graph(name="export", inputs=graph.inputs, outputs=outputs, nodes=tuple(nodes), values=values), stands_for

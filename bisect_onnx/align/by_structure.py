@@ -12,7 +12,7 @@ import numpy as np
 from bisect_onnx.align.operators import same_operator
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.graph import Graph, Node
-from bisect_onnx.core.segments import Segment, reads
+from bisect_onnx.core.segments import Segment
 from bisect_onnx.core.tensor import Fingerprint
 
 __all__ = ["Hypothesis", "hypotheses", "rearranged", "same_family"]
@@ -95,7 +95,7 @@ def _classes_above(segment: Segment, fed: Mapping[str, int]) -> dict[str, frozen
     """For each value of the segment, the reference classes of the inputs it is computed from."""
     above = {name: frozenset({group}) for name, group in fed.items()}
     for node in segment.nodes:
-        found = frozenset[int]().union(*(above[name] for name in reads(node) if name in above))
+        found = frozenset[int]().union(*(above[name] for name in node.reads if name in above))
         above.update(dict.fromkeys(node.real_outputs(), found))
     return above
 

@@ -14,10 +14,9 @@ from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH, same_operator
 from bisect_onnx.align.reference_index import Match, ReferenceIndex
 from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.graph import Graph, Node, ValueKind
-from bisect_onnx.core.segments import reads
 from bisect_onnx.core.tensor import Fingerprint
 
-__all__ = ["acceptable", "choose", "pair_by_value"]
+__all__ = ["INDISTINCT", "acceptable", "choose", "pair_by_value"]
 
 # A match this close is not told from another by its distance: float32 noise of a deep net.
 INDISTINCT = 1e-5
@@ -55,8 +54,8 @@ def pair_by_value(
     }
     taken = collections.Counter(index.group_of[pair.reference] for name, pair in fixed.items() if name not in pairs)
     for node in graph.nodes:
-        ancestors = frozenset[int]().union(*(above[name] for name in reads(node) if name in above))
-        read = frozenset(index.group_of[pairs[name].reference] for name in reads(node) if name in pairs)
+        ancestors = frozenset[int]().union(*(above[name] for name in node.reads if name in above))
+        read = frozenset(index.group_of[pairs[name].reference] for name in node.reads if name in pairs)
         for name in node.real_outputs():
             if graph.kind(name) is not ValueKind.ACTIVATION and not _telling(observed.get(name)):
                 continue  # a shape or a scale, not computed from any numbers

@@ -82,6 +82,12 @@ class Node:
     fx_name: str | None = None  # the exporter's name of the torch node, e.g. "silu_1"
     source: Source | None = None
     subgraphs: tuple["Graph", ...] = ()
+    reads: tuple[str, ...] = dataclasses.field(
+        init=False, repr=False, compare=False
+    )  # inside its bodies too, once each
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reads", tuple(dict.fromkeys((*self.real_inputs(), *captured_names(self)))))
 
     def real_inputs(self) -> tuple[str, ...]:
         return tuple(name for name in self.inputs if name)
@@ -114,7 +120,7 @@ class Graph:
         for node in self.nodes:
             for name in node.real_outputs():
                 producer[name] = node
-            for name in dict.fromkeys((*node.real_inputs(), *captured_names(node))):
+            for name in node.reads:
                 consumers.setdefault(name, []).append(node)
         object.__setattr__(self, "_place", {node.index: place for place, node in enumerate(self.nodes)})
         object.__setattr__(self, "_producer", producer)
@@ -154,8 +160,7 @@ class Graph:
             seen.add(name)
             node = self._producer.get(name)
             if node is not None:
-                stack.extend(node.real_inputs())
-                stack.extend(captured_names(node))
+                stack.extend(node.reads)
         return seen
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Collection, Iterable
 
-from bisect_onnx.core.graph import Graph, Node, ValueKind, captured_names
+from bisect_onnx.core.graph import Graph, Node, ValueKind
 
 __all__ = ["Segment", "depends_on", "fixed_ancestors", "frontiers", "segment_of"]
 
@@ -23,17 +23,12 @@ class Segment:
         return tuple(name for node in self.nodes for name in node.real_outputs() if name not in ends)
 
 
-def reads(node: Node) -> tuple[str, ...]:
-    """Every value a node reads, also from inside its bodies, each once."""
-    return tuple(dict.fromkeys((*node.real_inputs(), *captured_names(node))))
-
-
 def frontiers(graph: Graph, cut: Collection[str]) -> dict[str, frozenset[str]]:
     """For every activation, the nearest values of ``cut`` above it (itself not counted)."""
     result: dict[str, frozenset[str]] = {}
     for node in graph.nodes:
         found: set[str] = set()
-        for name in reads(node):
+        for name in node.reads:
             if name in cut:
                 found.add(name)
             elif name in result:
@@ -63,7 +58,7 @@ def segment_of(graph: Graph, output: str, *, cut: Collection[str], followed: Col
         if node.index in nodes:
             continue
         nodes[node.index] = node
-        for name in reads(node):
+        for name in node.reads:
             if name in cut:
                 inputs.setdefault(name)
                 continue
@@ -84,7 +79,7 @@ def fixed_ancestors(graph: Graph, nodes: Iterable[Node], *, cut: Collection[str]
     given = list(nodes)
     seen = {node.index for node in given}
     found: list[Node] = []
-    stack = [name for node in given for name in reads(node)]
+    stack = [name for node in given for name in node.reads]
     while stack:
         name = stack.pop()
         above = graph.producer(name)
@@ -93,18 +88,18 @@ def fixed_ancestors(graph: Graph, nodes: Iterable[Node], *, cut: Collection[str]
         if name not in cut and above.index not in seen:
             seen.add(above.index)
             found.append(above)
-            stack.extend(reads(above))
+            stack.extend(above.reads)
     return tuple(sorted(found, key=graph.place))
 
 
 def _first_uses(nodes: Iterable[Node]) -> list[str]:
-    return list(dict.fromkeys(name for node in nodes for name in reads(node)))
+    return list(dict.fromkeys(name for node in nodes for name in node.reads))
 
 
 def depends_on(nodes: Iterable[Node], value: str) -> set[str]:
     """Values computed from ``value`` by ``nodes`` (topological order), without ``value`` itself."""
     below = {value}
     for node in nodes:
-        if any(name in below for name in reads(node)):
+        if any(name in below for name in node.reads):
             below.update(node.real_outputs())
     return below - {value}

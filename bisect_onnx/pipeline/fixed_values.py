@@ -13,7 +13,7 @@ from bisect_onnx.align.by_structure import same_family
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array
 from bisect_onnx.core.graph import Graph, Node, ValueKind
-from bisect_onnx.core.segments import fixed_ancestors, reads
+from bisect_onnx.core.segments import fixed_ancestors
 from bisect_onnx.pipeline.experiments import numbers_of, right_with
 from bisect_onnx.pipeline.region import Judged, Region
 
@@ -52,7 +52,7 @@ def fixed_suspects(
     last = item.segment.nodes[-1]
     for node in item.segment.nodes:
         acquitted = SHAPE_INPUT.get(node.op_type) if right_shape and node is last else None
-        for place, name in enumerate(reads(node)):
+        for place, name in enumerate(node.reads):
             producer = graph.producer(name)
             if place == acquitted or name in pairs or producer is None or producer.op_type == "Constant":
                 continue

@@ -12,7 +12,7 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from bisect_onnx.core.edits import NodeEdit
-from bisect_onnx.core.graph import Graph, captured_names
+from bisect_onnx.core.graph import Graph
 from bisect_onnx.readers.onnx_structure import import_bare
 
 __all__ = ["CUT_PREFIX", "CutType", "Exposable", "ExposedModel", "expose"]
@@ -135,8 +135,7 @@ def _needed_nodes(graph: Graph, *, fetch: Sequence[str], cuts: Collection[str]) 
         if node.index in needed:
             continue
         needed.add(node.index)
-        sources = (*node.real_inputs(), *captured_names(node))
-        above = (graph.producer(name) for name in sources if name not in cuts)
+        above = (graph.producer(name) for name in node.reads if name not in cuts)
         stack.extend(producer for producer in above if producer is not None)
     return sorted(needed)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bisect_onnx.core.graph import Graph, Node, ValueKind
-from bisect_onnx.core.segments import Segment, depends_on, frontiers, reads, segment_of
+from bisect_onnx.core.segments import Segment, depends_on, frontiers, segment_of
 from tests.builders import FEW, World, evaluate, random_worlds, subsets
 
 
@@ -159,7 +159,7 @@ def test_what_bodies_read_feeds_the_segment():
     branch = Node(index=1, name="if", op_type="If", inputs=("flag",), outputs=("y",), subgraphs=(body,))
     graph = Graph(name="g", inputs=("x", "flag"), outputs=("y",), nodes=(first, branch), values={})
 
-    assert reads(branch) == ("flag", "a")
+    assert branch.reads == ("flag", "a")
     assert segment_of(graph, "y", cut={"x", "flag", "y"}).nodes == (first, branch)
     assert segment_of(graph, "y", cut={"a", "flag", "y"}).inputs == ("flag", "a")
     assert depends_on(graph.nodes, "x") == {"a", "y"}
