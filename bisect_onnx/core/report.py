@@ -123,6 +123,7 @@ class OutputRow:
     error: ErrorStats | None
     noise: float | None  # accumulated floor, in units of `ErrorStats.scaled`
     threshold: float | None
+    metric: str = "scaled"  # the figure of ``error`` that the threshold is about
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

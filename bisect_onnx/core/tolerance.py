@@ -11,12 +11,15 @@ from typing import Final
 
 from bisect_onnx.core.compare import ErrorStats
 
-__all__ = ["FACTOR", "Tolerance", "arithmetic_floor", "unit_roundoff"]
+__all__ = ["FACTOR", "LARGER_IS_BETTER", "Tolerance", "arithmetic_floor", "unit_roundoff"]
 
 # A threshold is this many floors. Two correct float32 runs each stay within the floor of the exact result in
 # the rms sense, and the largest of a million normally distributed errors lies 4.9 standard deviations out
 # (two-sided quantile of 1e-6); with both sides erring that is 4.9 * sqrt(2) = 6.9, the next power of two is 8.
 FACTOR: Final = 8.0
+
+# Figures of likeness, not of difference: their limit is a lower one.
+LARGER_IS_BETTER: Final = frozenset({"cosine", "snr_db"})
 
 _MANTISSA_BITS: Final = {
     "float16": 11, "bfloat16": 8, "float32": 24, "float64": 53, "complex64": 24, "complex128": 53,
@@ -79,5 +82,5 @@ class Tolerance:
             limit = math.inf if self.threshold is None else self.threshold
             if figure is None:
                 return bool(error.mismatched)
-            return not (figure >= limit if self.metric in ("cosine", "snr_db") else figure <= limit)
+            return not (figure >= limit if self.metric in LARGER_IS_BETTER else figure <= limit)
         return not largest_excess <= (self.atol or 0.0)  # a NaN is beyond

@@ -58,16 +58,30 @@ def _row(
     if tolerance.given:
         excess = largest_excess(theirs, ours, rtol=tolerance.rtol or 0.0)
         verdict = Verdict.MISMATCH if tolerance.exceeded_by(error, largest_excess=excess) else Verdict.MATCH
-        threshold = tolerance.threshold if tolerance.metric is not None else tolerance.atol
+        metric, threshold = _limit(tolerance)
         return OutputRow(
-            name=pair.candidate, reference=pair.reference, verdict=verdict, reason=note, error=error,
-            noise=None, threshold=threshold,
+            name=pair.candidate, reference=pair.reference, verdict=verdict, reason=_with_share(note, tolerance),
+            error=error, noise=None, threshold=threshold, metric=metric,
         )  # fmt: skip
     floor = unit_roundoff(str(theirs.dtype), str(ours.dtype)) * math.sqrt(max(operators, 1))
     return OutputRow(
         name=pair.candidate, reference=pair.reference, verdict=_verdict(error, FACTOR * floor), reason=note,
         error=error, noise=floor, threshold=FACTOR * floor,
     )  # fmt: skip
+
+
+def _limit(tolerance: Tolerance) -> tuple[str, float | None]:
+    """The figure that the user's tolerance is about and its limit; no one number is the limit under an rtol."""
+    if tolerance.metric is not None:
+        return tolerance.metric, tolerance.threshold
+    return "max_abs", None if tolerance.rtol else tolerance.atol or 0.0
+
+
+def _with_share(note: str | None, tolerance: Tolerance) -> str | None:
+    if tolerance.metric is not None or not tolerance.rtol:
+        return note
+    share = f"allowed for each element: {tolerance.atol or 0.0:g} + {tolerance.rtol:g} x |reference|"
+    return share if note is None else f"{note}; {share}"
 
 
 def with_floors(rows: Sequence[OutputRow], floors: Mapping[str, float]) -> list[OutputRow]:

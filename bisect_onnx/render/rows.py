@@ -11,6 +11,7 @@ __all__ = [
     "factor",
     "figure",
     "is_over",
+    "judged",
     "percent",
     "precise",
     "seconds",
@@ -52,6 +53,11 @@ def cosine(value: float | None) -> str:
     if value is not None and 0.9995 <= value < 1:
         return f"1 - {1 - value:.1e}"
     return precise(value)
+
+
+def judged(value: float | None, metric: str) -> str:
+    """A figure by the name of its metric, for sentences and tables of outputs."""
+    return cosine(value) if metric == "cosine" else precise(value)
 
 
 def _special(value: float) -> str:

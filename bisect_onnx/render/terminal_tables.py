@@ -1,5 +1,6 @@
 """The tables of the terminal report: outputs, inputs, worst nodes, and what -v adds."""
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from rich.text import Text
 
 from bisect_onnx.core.compare import Verdict
 from bisect_onnx.core.report import NodeRow, OutputRow, Report
+from bisect_onnx.core.tolerance import LARGER_IS_BETTER
 from bisect_onnx.render import rows
 from bisect_onnx.render.terminal_panels import facts_table
 from bisect_onnx.render.tree import node_place, reason_words
@@ -36,16 +38,19 @@ def _table(*columns: tuple[str, str]) -> Table:
 
 
 def outputs_table(report: Report) -> Table:
-    table = _table(
-        ("output", "left"), ("verdict", "left"), ("error", "right"), ("floor", "right"), ("threshold", "right")
-    )
+    # A tolerance of the user's is about one figure, the same for all outputs.
+    metric = next((row.metric for row in report.outputs if row.error is not None), "scaled")
+    called = "error" if metric == "scaled" else metric
+    limit = "at least" if metric in LARGER_IS_BETTER else "threshold"
+    show = rows.figure if metric not in LARGER_IS_BETTER else functools.partial(rows.judged, metric=metric)
+    table = _table(("output", "left"), ("verdict", "left"), (called, "right"), ("floor", "right"), (limit, "right"))
     for row in report.outputs:
         table.add_row(
             Wrapped(*_output_name(row)),
             Text(row.verdict.value, style=VERDICT_STYLES[row.verdict]),
-            rows.figure(None if row.error is None else row.error.scaled),
+            show(None if row.error is None else getattr(row.error, metric)),
             rows.figure(row.noise),
-            rows.figure(row.threshold),
+            show(row.threshold),
         )
     return table
 

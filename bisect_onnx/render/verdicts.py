@@ -4,6 +4,7 @@ import math
 
 from bisect_onnx.core.compare import Verdict
 from bisect_onnx.core.report import Culprit, MissingOperation, OutputRow, Report, Stage, Status
+from bisect_onnx.core.tolerance import LARGER_IS_BETTER
 from bisect_onnx.render import rows
 from bisect_onnx.render.names import safe
 from bisect_onnx.render.tree import node_place
@@ -62,10 +63,11 @@ def _parity(report: Report) -> str:
         return text
     if worst.error.max_abs == 0:
         return f"{text}, bit for bit"
-    text += f"; worst error {rows.precise(worst.error.scaled)}"
+    called = "error" if worst.metric == "scaled" else worst.metric
+    text += f"; worst {called} {rows.judged(_figure_judged(worst), worst.metric)}"
     if total > 1:
         text += f" at {safe(worst.name)}"
-    return text if worst.threshold is None else f"{text}, allowed {rows.precise(worst.threshold)}"
+    return f"{text}, {_allowed(worst)}" if worst.threshold is not None else text
 
 
 def _located(report: Report) -> str:
@@ -108,8 +110,9 @@ def _accumulation(report: Report) -> str:
     text = f"no single culprit: every node is within its noise floor, and {source} adds up"
     if worst is None or worst.error is None:
         return text
-    allowed = "" if worst.threshold is None else f" (allowed {rows.precise(worst.threshold)})"
-    return f"{text} to {rows.precise(worst.error.scaled)} at {safe(worst.name)}{allowed}"
+    allowed = "" if worst.threshold is None else f" ({_allowed(worst)})"
+    called = "" if worst.metric == "scaled" else f"{worst.metric} "
+    return f"{text} to {called}{rows.judged(_figure_judged(worst), worst.metric)} at {safe(worst.name)}{allowed}"
 
 
 def _told(report: Report) -> str:
@@ -138,14 +141,25 @@ def _figures(culprit: Culprit) -> str:
     return f" ({rows.precise(introduced.scaled)}" + (f", {beyond} its threshold)" if beyond else ")")
 
 
+def _figure_judged(row: OutputRow) -> float | None:
+    return None if row.error is None else getattr(row.error, row.metric)
+
+
+def _allowed(row: OutputRow) -> str:
+    at_least = "at least " if row.metric in LARGER_IS_BETTER else ""
+    return f"allowed {at_least}{rows.judged(row.threshold, row.metric)}"
+
+
 def _worst_output(report: Report) -> OutputRow | None:
     """The output that is furthest beyond (or nearest to) its threshold; the first of equals."""
 
     def rank(row: OutputRow) -> tuple[bool, float]:
-        scaled = row.error.scaled if row.error is not None else None
-        if scaled is None:
+        figure = _figure_judged(row)
+        if figure is None:
             return (row.verdict is Verdict.MISMATCH, -1.0)
-        ratio = scaled / row.threshold if row.threshold else scaled
+        if row.metric in LARGER_IS_BETTER:
+            return (row.verdict is Verdict.MISMATCH, math.inf if math.isnan(figure) else -figure)
+        ratio = figure / row.threshold if row.threshold else figure
         return (row.verdict is Verdict.MISMATCH, math.inf if math.isnan(ratio) else ratio)
 
     return max(report.outputs, key=rank, default=None)

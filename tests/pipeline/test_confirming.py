@@ -123,3 +123,19 @@ def test_large_integers_that_differ_by_one_fail_an_absolute_tolerance_of_nothing
 
     assert row(ids.copy(), truth=ids, tolerance=Tolerance(atol=0.0)).verdict is Verdict.MATCH
     assert row(ids + np.array([1, 0]), truth=ids, tolerance=Tolerance(atol=0.0)).verdict is Verdict.MISMATCH
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "metric", "threshold", "reason"),
+    [
+        (Tolerance(atol=0.5), "max_abs", 0.5, None),
+        (Tolerance(metric="cosine", threshold=0.9), "cosine", 0.9, None),
+        (Tolerance(rtol=0.5), "max_abs", None, "allowed for each element: 0 + 0.5 x |reference|"),
+        (Tolerance(atol=0.25, rtol=0.5), "max_abs", None, "allowed for each element: 0.25 + 0.5 x |reference|"),
+        (Tolerance(), "scaled", FACTOR * 2.0**-24, None),
+    ],
+)
+def test_a_row_says_which_figure_its_threshold_is_about(tolerance, metric, threshold, reason):
+    found = row(TRUTH.copy(), tolerance=tolerance, operators=1)
+
+    assert (found.metric, found.threshold, found.reason) == (metric, threshold, reason)

@@ -8,6 +8,7 @@ import re
 import pytest
 from rich.cells import cell_len
 
+from bisect_onnx.core.compare import Verdict
 from bisect_onnx.core.finding import Confidence, Finding
 from bisect_onnx.core.graph import Source
 from bisect_onnx.core.report import Certificate, InputRow, MissingOperation, Stage, Status, WeightRow
@@ -379,6 +380,41 @@ def test_a_node_without_a_name_says_its_operator_once():
 
     assert text.startswith("✗ LOCATED: #11:Resize in decoder.up2 introduces the error")
     assert "decoder.up2: #11:Resize  CULPRIT" in text
+
+
+@pytest.mark.parametrize(
+    ("metric", "threshold", "figures", "verdict", "row"),
+    [
+        ("scaled", 0.5, {}, "worst error 0.25 at mask, allowed 0.5", "mask match 2.5e-01 - 5.0e-01"),
+        ("max_abs", 0.5, {}, "worst max_abs 0.155 at mask, allowed 0.5", "mask match 1.6e-01 - 5.0e-01"),
+        (
+            "cosine",
+            0.9,
+            {"cosine": 0.99991},
+            "worst cosine 1 - 9.0e-05 at mask, allowed at least 0.9",
+            "mask match 1 - 9.0e-05      -       0.9",
+        ),
+        (
+            "snr_db",
+            20.0,
+            {"snr_db": 26.94},
+            "worst snr_db 26.9 at mask, allowed at least 20",
+            "mask match 26.9 - 20",
+        ),
+    ],
+)
+def test_an_output_is_shown_by_the_figure_that_it_was_judged_by(metric, threshold, figures, verdict, row):
+    common = {"noise": None, "threshold": threshold, "metric": metric, "verdict": Verdict.MATCH}
+    worse = output("mask", 0.25, error=error(0.25, **figures), **common)
+    better = output(
+        "edges", 0.001, error=error(0.001, **{name: value + 70 for name, value in figures.items()}), **common
+    )
+
+    text = shown(report(Status.PARITY, outputs=(better, worse), inputs=()))
+
+    assert f"✓ PARITY: all 2 outputs agree with the reference; {verdict}" in unwrapped_spaces(text)
+    assert row in unwrapped_spaces(text)
+    assert ("at least" in text.split("outputs\n")[1]) == (metric in ("cosine", "snr_db"))
 
 
 def test_parity_of_exactly_equal_outputs_says_so():
