@@ -386,13 +386,13 @@ def test_a_node_without_a_name_says_its_operator_once():
     ("metric", "threshold", "figures", "verdict", "row"),
     [
         ("scaled", 0.5, {}, "worst error 0.25 at mask, allowed 0.5", "mask match 2.5e-01 - 5.0e-01"),
-        ("max_abs", 0.5, {}, "worst max_abs 0.155 at mask, allowed 0.5", "mask match 1.6e-01 - 5.0e-01"),
+        ("max_abs", 0.5, {}, "worst max_abs 0.155 at mask, allowed 0.5", "mask match 1.5e-01 - 5.0e-01"),
         (
             "cosine",
             0.9,
             {"cosine": 0.99991},
             "worst cosine 1 - 9.0e-05 at mask, allowed at least 0.9",
-            "mask match 1 - 9.0e-05      -       0.9",
+            "mask match 1 - 9.0e-05 - 0.9",
         ),
         (
             "snr_db",
