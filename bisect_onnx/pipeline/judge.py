@@ -84,7 +84,7 @@ def _largest(exact: Array, other: Array) -> float:
 
 
 class Judge:
-    """Judges segments of one region; remembers the float64 floors it had to measure.
+    """Judges segments of one region; remembers what it counted of a node and measured in float64.
 
     ``masks_alike``: see `compare_arrays`. Inside a model the two sides mask differently and both are right;
     only when non-finite outputs find no other explanation is that looked at.
@@ -95,6 +95,7 @@ class Judge:
         self.masks_alike = masks_alike
         self._shape_of = shape_of
         self._measured: dict[tuple[str, tuple[str, ...]], float] = {}
+        self._terms: dict[int, int] = {}
 
     def segment(
         self, segment: Segment, *, given: Sequence[str], name: str, reference: Array, computed: Array
@@ -118,7 +119,10 @@ class Judge:
 
     def arithmetic(self, segment: Segment, reference: Array, computed: Array) -> float:
         roundoff = unit_roundoff(str(reference.dtype), str(computed.dtype))
-        return arithmetic_floor(roundoff, (terms_per_element(node, self._shape_of) for node in segment.nodes))
+        for node in segment.nodes:
+            if node.index not in self._terms:
+                self._terms[node.index] = terms_per_element(node, self._shape_of)
+        return arithmetic_floor(roundoff, [self._terms[node.index] for node in segment.nodes])
 
     def _measure(self, name: str, given: tuple[str, ...]) -> float:
         key = (name, given)
