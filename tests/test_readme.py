@@ -1,7 +1,10 @@
 """The README names exactly the commands, options and values that exist."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 import typing
 from pathlib import Path
 
@@ -122,6 +125,40 @@ def test_the_python_example_uses_public_names():
 
     assert used
     assert used <= set(bisect_onnx.__all__)
+
+
+@pytest.mark.slow
+def test_the_block_of_the_demo_is_what_the_demo_shows(tmp_path: Path):
+    found = re.search(r"<!-- demo output: begin; .*? -->\n```\n(.*?)```\n<!-- demo output: end -->", README, re.DOTALL)
+    assert found
+    folder = tmp_path / "demo"
+    command = [sys.executable, "-m", "bisect_onnx", "demo", "--dir", str(folder)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+
+    assert done.returncode == 1, done.stderr
+    stale = "the block is stale: run scripts/demo --dir /tmp/demo > block.txt and paste it"
+    assert essence(done.stdout, folder=folder) == essence(found[1], folder=Path("/tmp/demo")), stale
+
+
+def essence(text: str, *, folder: Path) -> list[str]:
+    """What a report says, whatever folder it is about, wherever its lines break, and on whatever processor.
+
+    Figures near the noise floor depend on the order in which a processor adds, as do all that count the elements
+    it touches; the others are kept.
+    """
+    stable = re.sub(r"^│ (snr_db|not equal|worst at) .*$", "", text, flags=re.MULTILINE)
+    joined = re.sub(r"[\s│]", "", stable).replace(str(folder), "FOLDER")
+    return re.findall(r"[A-Za-z_]+|[^A-Za-z_]+", re.sub(r"\d(\.\d+)?e-(0[5-9]|1\d)", "NOISE", joined))
+
+
+def test_noise_and_folders_do_not_make_a_block_stale_but_words_and_faults_do():
+    shown = "│ source /a/b/net.py:3 │\n│ error 2.1e-07 1.1e-01 │"
+
+    assert essence(shown, folder=Path("/a/b")) == essence("source /c/\nnet.py:3 error 3e-08 1.1e-01", folder=Path("/c"))
+    for other in ("source /a/b/net.py:4 error 2.1e-07 1.1e-01", "source /a/b/net.py:3 error 2.1e-07 1.2e-01"):
+        assert essence(shown, folder=Path("/a/b")) != essence(other, folder=Path("/a/b"))
 
 
 def test_every_path_in_the_readme_exists():
