@@ -57,6 +57,8 @@ _SWITCHES: Final[Mapping[str, Mapping[str, int]]] = {
 }
 # Concat of more parts has too many orders to try.
 _MOST_PARTS = 3
+# So has a Transpose of more axes.
+_MOST_AXES = 4
 
 
 def variants(node: Node) -> Iterator[NodeEdit]:
@@ -65,6 +67,11 @@ def variants(node: Node) -> Iterator[NodeEdit]:
         yield NodeEdit(index=node.index, order=order)
     for name, default in _SWITCHES.get(node.op_type, {}).items():
         yield NodeEdit(index=node.index, attributes={name: 1 - int(bool(node.attributes.get(name, default)))})
+    perm = node.attributes.get("perm")
+    if node.op_type == "Transpose" and isinstance(perm, tuple) and len(perm) <= _MOST_AXES:
+        for axes in itertools.permutations(range(len(perm))):
+            if axes != perm:
+                yield NodeEdit(index=node.index, attributes={"perm": axes})
     if node.op_type == "Gelu":
         form = "none" if node.attributes.get("approximate") == "tanh" else "tanh"
         yield NodeEdit(index=node.index, attributes={"approximate": form})

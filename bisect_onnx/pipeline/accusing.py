@@ -55,9 +55,9 @@ def accuse_all(
         if falls_short(item, region=region, pairs=pairs, computed=computed):
             readers = region.graph.consumers(item.pair.candidate)
             reader = readers[0].outputs[0] if readers else item.pair.candidate
-            gaps.append(Gap(value=item.pair.candidate, reader=reader, reference=item.pair.reference))
+            gaps.append(Gap(value=item.pair.candidate, before=reader, reader=reader, reference=item.pair.reference))
             continue
-        found = narrow(
+        result = narrow(
             item,
             region=region,
             pairs=pairs,
@@ -65,8 +65,10 @@ def accuse_all(
             cleared=cleared,
             right_shape=region.prober.reference(item.pair.reference).shape == computed.shape,
         )
-        narrowed.setdefault(found.node.index, found)
-        culprits.append(accuse(item, found, region=region, pairs=pairs, computed=computed, truth=truth))
+        gaps += [result.gap] if result.gap is not None else []
+        for found in result.found:
+            narrowed.setdefault(found.node.index, found)
+            culprits.append(accuse(item, found, region=region, pairs=pairs, computed=computed, truth=truth))
     return Accusations(culprits=_ranked(culprits), narrowed=narrowed, gaps=tuple(gaps))
 
 

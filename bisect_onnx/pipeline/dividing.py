@@ -46,6 +46,7 @@ class Dividing:
             parameter_of=self.known.parameter_of,
             fed={name: self.region.index.group_of[pairs[name].reference] for name in item.segment.inputs},
         )
+        ranked = [item for item in ranked if (item.value, item.group) not in self.known.contradicted]
         fallback: Pair | None = None
         for hypothesis in ranked[:MOST_TRIALS]:
             pair = self._pair(hypothesis, interior[hypothesis.value])

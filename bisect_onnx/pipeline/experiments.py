@@ -7,7 +7,7 @@ the reference's inputs was wrong.
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -76,18 +76,35 @@ def _swapped(item: Judged, *, region: Region, pairs: Mapping[str, Pair], cleared
     """The node that gave out two values in the wrong places, or the first that reads one of them."""
     names = [name for name in item.segment.inputs if name in region.plain]
     for first, second in itertools.combinations(names, 2):
-        ours, theirs = region.partner(pairs[first]), region.partner(pairs[second])
-        if ours.size != theirs.size or ours.dtype != theirs.dtype or np.array_equal(ours.ravel(), theirs.ravel()):
-            continue
-        forms = {first: theirs.reshape(ours.shape), second: ours.reshape(theirs.shape)}
-        if not right_with(item, forms, region=region, pairs=pairs):
-            continue
         both = [source for source in _sources(first, region) if source in _sources(second, region)]
+        places = [(first, second), *((_way(first, s, region), _way(second, s, region)) for s in both)]
+        if not any(_right_exchanged(item, *each, region=region, pairs=pairs, freed={first, second}) for each in places):
+            continue
         both = [source for source in both if not _in_known_slot(source, region=region, pairs=pairs)]
         readers = [n for n in region.graph.consumers(first) if n in item.segment.nodes and n.index not in cleared]
         readers.sort(key=lambda node: second not in node.inputs)  # one that reads both has them in the wrong places
         return next(iter((*both, *readers)), None)
     return None
+
+
+def _right_exchanged(
+    item: Judged, first: str, second: str, *, region: Region, pairs: Mapping[str, Pair], freed: Collection[str]
+) -> bool:
+    """Whether the segment is right when two values change places and nothing else feeds the inputs ``freed``."""
+    if first == second or first not in pairs or second not in pairs:
+        return False
+    ours, theirs = region.partner(pairs[first]), region.partner(pairs[second])
+    if ours.size != theirs.size or ours.dtype != theirs.dtype or np.array_equal(ours.ravel(), theirs.ravel()):
+        return False
+    forms = {first: theirs.reshape(ours.shape), second: ours.reshape(theirs.shape)}
+    return right_with(item, forms, region=region, pairs=pairs, freed=freed)
+
+
+def _way(value: str, source: Node, region: Region) -> str:
+    """The output of ``source`` that ``value`` comes from by mere movement."""
+    while (node := region.graph.producer(value)) is not None and node.index != source.index:
+        value = node.inputs[0]
+    return value
 
 
 def _in_known_slot(node: Node, *, region: Region, pairs: Mapping[str, Pair]) -> bool:
@@ -120,7 +137,7 @@ def cured_by_an_edit(
     More than one when the fault can be mended in several places; the likeliest first. From the end: swapping the
     branches of a Where and turning its condition around are one fault, the Where's.
     """
-    numbers = numbers_of(calls, sorted(set(region.index.fingerprints[item.pair.reference].shape)))
+    numbers = numbers_of(calls, _sizes(item, region))
     arguments = _arguments(calls)
 
     def by_form(node: Node) -> bool:
@@ -138,6 +155,13 @@ def cured_by_an_edit(
 
     cured = [node for node in reversed(suspects) if by_form(node)]
     return cured + [node for node in suspects if node not in cured and by_number(node)]
+
+
+def _sizes(item: Judged, region: Region) -> list[int]:
+    """Every axis length that occurs in the segment, on either side."""
+    names = (*item.segment.inputs, *item.segment.interior, item.segment.output)
+    shapes = [array.shape for name in names if (array := region.given(name)) is not None]
+    return sorted({size for shape in (*shapes, region.index.fingerprints[item.pair.reference].shape) for size in shape})
 
 
 def _arguments(calls: Sequence[Node]) -> list[object]:
@@ -161,6 +185,25 @@ def _other_numbers(node: Node, numbers: Sequence[float], region: Region) -> Iter
             form = np.full(array.shape, number).astype(array.dtype)
             if form != array:
                 yield {name: form}
+    if node.op_type == "Slice":
+        yield from _other_ranges(node, numbers, region)
+
+
+def _other_ranges(node: Node, numbers: Sequence[float], region: Region) -> Iterator[dict[str, Array]]:
+    """Slices of the same length from each of ``numbers`` on."""
+    start, end = (region.prober.candidate.parameters.get(name) for name in node.inputs[1:3])
+    cut = region.given(node.outputs[0])
+    if start is None or end is None or cut is None or start.size != 1 or len(node.inputs) < 4:
+        return
+    axes = region.prober.candidate.parameters.get(node.inputs[3])
+    if axes is None or axes.size != 1:
+        return
+    length = cut.shape[int(axes.flat[0])]
+    for number in (number for number in numbers if number >= 0 and number == int(number)):
+        yield {
+            node.inputs[1]: np.full_like(start, int(number)),
+            node.inputs[2]: np.full_like(end, int(number) + length),
+        }
 
 
 def _calls_like(op_type: str, call: Node) -> bool:
@@ -280,11 +323,15 @@ def right_with(
     region: Region,
     pairs: Mapping[str, Pair],
     edits: Sequence[NodeEdit] = (),
+    freed: Collection[str] = (),
 ) -> bool:
-    """Whether the segment is right on the reference's inputs with some values replaced or nodes edited."""
+    """Whether the segment is right on the reference's inputs with some values replaced or nodes edited.
+
+    The inputs ``freed`` are not given the reference's values: they follow from what is above them.
+    """
     cuts = {**region.entry_values}
     for name in item.segment.inputs:
-        if name in region.plain:
+        if name in region.plain and name not in freed:
             cuts[name] = region.partner(pairs[name])
     try:
         got = region.prober.forced(cuts | dict(replaced), [item.pair.candidate], edits=edits)

@@ -16,9 +16,14 @@ MOST_TRIALS = 48
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Gap:
-    """An operation that the candidate lacks: ``reader`` needs ``reference`` where it gets ``value``."""
+    """An operation that the candidate lacks.
+
+    ``before`` is computed from ``value`` where the reference has ``reference``; the segment that ends in ``reader``
+    is wrong for that reason alone.
+    """
 
     value: str
+    before: str
     reader: str
     reference: str
 
@@ -27,8 +32,8 @@ class Knowledge:
     """Grows while a region settles; the pairs themselves are passed along, so that trials cost nothing.
 
     ``outputs`` are the pairs of the region's outputs, which stand. ``barred`` are pairs (candidate value,
-    reference class) that were found wrong, ``exhausted`` searches that found nothing, ``confirmed`` values whose
-    pair something below them speaks for.
+    reference class) that were found wrong, ``contradicted`` those that the real run rules out, ``exhausted``
+    searches that found nothing, ``confirmed`` values whose pair something below them speaks for.
     """
 
     def __init__(
@@ -39,6 +44,7 @@ class Knowledge:
         self.parameter_of = parameter_of
         self.narrow = narrow
         self.barred: set[tuple[str, int]] = set()
+        self.contradicted: set[tuple[str, int]] = set()
         self.exhausted: set[tuple[str, tuple[str, ...]]] = set()
         self.confirmed: set[str] = set()
         self.gaps: list[Gap] = []

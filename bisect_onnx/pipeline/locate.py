@@ -317,7 +317,7 @@ def _stage(first: Narrowed | None, gap: Gap | None) -> Stage | None:
 
 def _missing(gap: Gap, region: Region) -> MissingOperation:
     call = origin(gap.reference, region.index, module=None)
-    return MissingOperation(after=gap.value, before=gap.reader, source=call.source if call is not None else None)
+    return MissingOperation(after=gap.value, before=gap.before, source=call.source if call is not None else None)
 
 
 def _peak_memory() -> int | None:

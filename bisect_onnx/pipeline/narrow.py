@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bisect_onnx.align.by_structure import rearranged
 from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH, same_operator
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Pair
@@ -26,11 +27,12 @@ from bisect_onnx.pipeline.experiments import (
 )
 from bisect_onnx.pipeline.fixed_values import fixed_proof, fixed_suspects, unlike_the_reference
 from bisect_onnx.pipeline.judge import scaled_gap
+from bisect_onnx.pipeline.knowledge import Gap
 from bisect_onnx.pipeline.prober import Prober
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.settle import Settling, subgraph
 
-__all__ = ["Decision", "Narrowed", "falls_short", "narrow"]
+__all__ = ["Decision", "Narrowed", "Narrowing", "falls_short", "narrow"]
 
 # Operators with a place for a bias or a scale of their own.
 TAKES_A_BIAS = frozenset({
@@ -40,6 +42,9 @@ TAKES_A_BIAS = frozenset({
 
 # Give their input on; an Identity may stand where something should be computed.
 KEEPS_ALL = PASS_THROUGH - {"Identity"}
+
+# Values looked at on the way from what a node reads to what it should read.
+MOST_OPERANDS = 16
 
 FLOAT_BITS = {"float64": 64, "float32": 32, "float16": 16, "bfloat16": 16}
 
@@ -64,6 +69,14 @@ class Narrowed:
     weight: WeightProof | None = None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Narrowing:
+    """What a wrong segment came down to: nodes, one for each fault in it, or an operation that it lacks."""
+
+    found: tuple[Narrowed, ...]
+    gap: Gap | None = None
+
+
 def narrow(
     item: Judged,
     *,
@@ -72,8 +85,8 @@ def narrow(
     parameter_of: Mapping[str, str],
     cleared: frozenset[int],
     right_shape: bool,
-) -> Narrowed:
-    """Find the node that makes ``item`` wrong.
+) -> Narrowing:
+    """Find the node that makes ``item`` wrong, or several.
 
     Args:
         item: The accused segment.
@@ -85,39 +98,112 @@ def narrow(
     """
     rewired = reads_another(item, region=region, pairs=pairs, cleared=cleared)
     if rewired is not None:
-        return Narrowed(node=rewired, suspects=(rewired,), decision=Decision.REWIRED)
-    part, inner, inner_pairs = _opened(item, region=region, pairs=pairs, parameter_of=parameter_of, cleared=cleared)
-    shaped = right_shape and part.pair.candidate == item.pair.candidate
-    known = {**pairs, **inner_pairs}
-    fixed = fixed_suspects(part, graph=region.graph, pairs=known, cleared=cleared, right_shape=shaped)
-    nodes = [node for node in part.segment.nodes if not _harmless(node, part, region=inner, right_shape=shaped)]
-    own = [node for node in nodes if node.index not in cleared] or nodes or list(part.segment.nodes)
-    own = [node for node in own if node not in fixed.nodes]
-    weight = weight_proof(part, [*fixed.nodes, *own], region=inner, pairs=inner_pairs)
-    if weight is not None:
-        node = next(node for node in (*fixed.nodes, *part.segment.nodes) if weight.initializer in node.inputs)
-        return Narrowed(node=node, suspects=(node,), decision=Decision.WEIGHT, weight=weight)
-    if len(own) + len(fixed.nodes) == 1:
-        return Narrowed(node=own[0], suspects=(own[0],), decision=Decision.ALONE)
-    outer = calls_between(item, region=region, pairs=pairs)
-    calls = (*outer, *calls_between(part, region=inner, pairs=inner_pairs))
-    wrong = fixed_proof(part, fixed, region=inner, pairs=inner_pairs, calls=calls)
-    among = [*fixed.nodes, *own]
-    if wrong is not None and (source := region.graph.producer(wrong)) is not None:
-        chain = unlike_the_reference(source, region=region, cut=frozenset(known), calls=outer)
-        among = [node for node in chain if node.index not in cleared] or [source]
-        if len(among) == 1:
-            return Narrowed(node=among[0], suspects=(among[0],), decision=Decision.ALONE)
-    cured = cured_by_an_edit(part, among, region=inner, pairs=inner_pairs, calls=calls)
-    if cured:
-        decision = Decision.EDITED if len(cured) == 1 else Decision.RANKED
-        return Narrowed(node=cured[0], suspects=tuple(cured), decision=decision)
-    if wrong is not None:
-        return Narrowed(node=among[-1], suspects=tuple(reversed(among)), decision=Decision.RANKED)
-    suspects = _suspects(
-        part, region=inner, pairs=inner_pairs, parameter_of=parameter_of, cleared=cleared, whole=region.graph
-    )
-    return Narrowed(node=suspects[0], suspects=(*suspects, *fixed.nodes), decision=Decision.RANKED)
+        return Narrowing(found=(Narrowed(node=rewired, suspects=(rewired,), decision=Decision.REWIRED),))
+    opened = _opened(item, region=region, pairs=pairs, parameter_of=parameter_of, cleared=cleared)
+    lost = (_lost_operand(part, opened.region, pairs=opened.pairs) for part in opened.parts)
+    gap = opened.gap or next((each for each in lost if each is not None), None)
+    if gap is not None:
+        # Values of the opened-up reference are known here only; the call that was opened stands for them.
+        return Narrowing(found=(), gap=dataclasses.replace(gap, reference=item.pair.reference))
+    narrowed = []
+    for part in opened.parts:
+        asked = _Narrowing(
+            item,
+            part,
+            region=region,
+            inner=opened.region,
+            pairs=pairs,
+            inner_pairs=opened.pairs,
+            parameter_of=parameter_of,
+            cleared=cleared,
+            shaped=right_shape and part.pair.candidate == item.pair.candidate,
+        )
+        narrowed.append(asked.answer())
+    return Narrowing(found=tuple(narrowed))
+
+
+class _Narrowing:
+    """One part of a segment that is wrong against the opened-up reference: which of its nodes is to blame?"""
+
+    def __init__(
+        self,
+        item: Judged,
+        part: Judged,
+        *,
+        region: Region,
+        inner: Region,
+        pairs: Mapping[str, Pair],
+        inner_pairs: Mapping[str, Pair],
+        parameter_of: Mapping[str, str],
+        cleared: frozenset[int],
+        shaped: bool,
+    ) -> None:
+        self.item, self.part = item, part
+        self.region, self.inner = region, inner
+        self.pairs, self.inner_pairs = pairs, inner_pairs
+        self.parameter_of, self.cleared = parameter_of, cleared
+        self.known = {**pairs, **inner_pairs}
+        self.fixed = fixed_suspects(part, graph=region.graph, pairs=self.known, cleared=cleared, right_shape=shaped)
+        nodes = [node for node in part.segment.nodes if not _harmless(node, part, region=inner, right_shape=shaped)]
+        own = [node for node in nodes if node.index not in cleared] or nodes or list(part.segment.nodes)
+        self.suspects = [*self.fixed.nodes, *(node for node in own if node not in self.fixed.nodes)]
+
+    def answer(self) -> Narrowed:
+        weight = weight_proof(self.part, self.suspects, region=self.inner, pairs=self.inner_pairs)
+        if weight is not None:
+            nodes = (*self.fixed.nodes, *self.part.segment.nodes)
+            node = next(node for node in nodes if weight.initializer in node.inputs)
+            return Narrowed(node=node, suspects=(node,), decision=Decision.WEIGHT, weight=weight)
+        if len(self.suspects) == 1:
+            return _alone(self.suspects[0])
+        outer = calls_between(self.item, region=self.region, pairs=self.pairs)
+        calls = (*outer, *calls_between(self.part, region=self.inner, pairs=self.inner_pairs))
+        chain = self._wrong_chain(outer, calls)
+        if len(chain) == 1:
+            return _alone(chain[0])
+        cured = cured_by_an_edit(
+            self.part, chain or self.suspects, region=self.inner, pairs=self.inner_pairs, calls=calls
+        )
+        if cured:
+            decision = Decision.EDITED if len(cured) == 1 else Decision.RANKED
+            return Narrowed(node=cured[0], suspects=tuple(cured), decision=decision)
+        if chain:
+            return Narrowed(node=chain[-1], suspects=tuple(reversed(chain)), decision=Decision.RANKED)
+        ranked = self._ranked()
+        return Narrowed(node=ranked[0], suspects=(*ranked, *self.fixed.nodes), decision=Decision.RANKED)
+
+    def _wrong_chain(self, outer: Sequence[Node], calls: Sequence[Node]) -> list[Node]:
+        """The uncleared nodes that make a wrong value that depends on no input; empty when there is no such value."""
+        wrong = fixed_proof(self.part, self.fixed, region=self.inner, pairs=self.inner_pairs, calls=calls)
+        source = self.region.graph.producer(wrong) if wrong is not None else None
+        if source is None:
+            return []
+        chain = unlike_the_reference(source, region=self.region, cut=frozenset(self.known), calls=outer)
+        return [node for node in chain if node.index not in self.cleared] or [source]
+
+    def _ranked(self) -> list[Node]:
+        """The part's nodes, likeliest first."""
+        nodes = list(self.part.segment.nodes)
+        moved = _only_rearranged(self.part, region=self.inner, pairs=self.inner_pairs)
+        differs = _unlike_siblings(nodes, self.region.graph)
+
+        def suspicion(place: int, node: Node) -> tuple[bool, bool, bool, bool, bool, int]:
+            movement = node.op_type in MOVEMENT
+            return (
+                node.index in self.cleared,
+                movement != moved,
+                not _narrows(node, self.inner),
+                node.index not in differs,
+                not _free(node, self.inner, self.parameter_of),
+                -place,
+            )
+
+        order = sorted(range(len(nodes)), key=lambda place: suspicion(place, nodes[place]))
+        return [nodes[place] for place in order]
+
+
+def _alone(node: Node) -> Narrowed:
+    return Narrowed(node=node, suspects=(node,), decision=Decision.ALONE)
 
 
 def falls_short(item: Judged, *, region: Region, pairs: Mapping[str, Pair], computed: Array) -> bool:
@@ -157,6 +243,42 @@ def _taken_apart(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> 
     return index, Prober(region.prober.candidate, opened, region.prober.feeds)
 
 
+def _lost_operand(part: Judged, region: Region, *, pairs: Mapping[str, Pair]) -> Gap | None:
+    """The operand that the one node reads before something was done to it that the reference does, and nobody else.
+
+    The node is what the reference calls, on the same values but for one: no fault of its own.
+    """
+    index = region.index
+    node, call = part.segment.nodes[-1], index.graph.producer(part.pair.reference)
+    if len(part.segment.nodes) > 1 or call is None or not same_operator(node.op_type, call.op_type):
+        return None
+    read = [name for name in node.real_inputs() if name in pairs]
+    ours = [index.group_of[pairs[name].reference] for name in read]
+    theirs = [index.group_of[name] for name in call.real_inputs() if name in index.group_of]
+    differ = [(name, a, b) for name, a, b in zip(read, ours, theirs, strict=False) if a != b]
+    if len(ours) != len(theirs) or len(differ) != 1:
+        return None
+    value, own, wanted = differ[0]
+    held = {index.group_of[pair.reference] for name, pair in pairs.items() if name != part.pair.candidate}
+    first, second = index.fingerprint(own), index.fingerprint(wanted)
+    if wanted in held or own not in index.upstream(wanted, most=MOST_OPERANDS) or first.size != second.size:
+        return None
+    if rearranged(first, second):
+        return None  # moved elsewhere: exporters merge movements
+    end = part.pair.candidate
+    return Gap(value=value, before=end, reader=end, reference=part.pair.reference)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Opened:
+    """Parts of a segment that are wrong against the opened-up reference, or an operation that the segment lacks."""
+
+    parts: tuple[Judged, ...]
+    region: Region
+    pairs: Mapping[str, Pair]
+    gap: Gap | None = None
+
+
 def _opened(
     item: Judged,
     *,
@@ -164,20 +286,16 @@ def _opened(
     pairs: Mapping[str, Pair],
     parameter_of: Mapping[str, str],
     cleared: frozenset[int],
-) -> tuple[Judged, Region, Mapping[str, Pair]]:
-    """The smallest part of the segment that is wrong against the opened-up reference."""
-    if len(item.segment.nodes) == 1:
-        return item, region, pairs
-    found = _taken_apart(item, region=region, pairs=pairs)
+) -> _Opened:
+    """The smallest parts of the segment that are wrong against the opened-up reference."""
+    whole = _Opened(parts=(item,), region=region, pairs=pairs)
+    found = _taken_apart(item, region=region, pairs=pairs) if len(item.segment.nodes) > 1 else None
     if found is None:
-        return item, region, pairs
+        return whole
     index, prober = found
     entry = {name: pairs[name] for name in item.segment.inputs}
     values = {
-        name: region.partner(pair)
-        if name in region.plain
-        else region.prober.feeds.get(name, region.entry_values.get(name))
-        for name, pair in entry.items()
+        name: region.partner(pair) if name in region.plain else region.given(name) for name, pair in entry.items()
     }
     inner = Region(
         subgraph(region.graph, item.segment),
@@ -192,45 +310,27 @@ def _opened(
         parameter_of=parameter_of,
         narrow=False,
     ).settle()
+    explained = {gap.reader for gap in settled.missing}
     parts = [
         part
         for part in settled.accused
-        if any(
-            node.index not in cleared and node.op_type not in PASS_THROUGH - {"Identity"} for node in part.segment.nodes
-        )
+        if part.pair.candidate not in explained
+        and any(node.index not in cleared and node.op_type not in KEEPS_ALL for node in part.segment.nodes)
     ]
-    return (parts[0], inner, settled.pairs) if parts else (item, region, pairs)
+    if not parts:
+        gap = next(iter(settled.missing), None)
+        return whole if gap is None else dataclasses.replace(whole, parts=(), gap=gap)
+    if len(parts) > 1 and _right_without(parts[0], item, inner=inner, entry=entry):
+        del parts[1:]
+    return _Opened(parts=tuple(parts), region=inner, pairs=settled.pairs)
 
 
-def _suspects(
-    item: Judged,
-    *,
-    region: Region,
-    pairs: Mapping[str, Pair],
-    parameter_of: Mapping[str, str],
-    cleared: frozenset[int],
-    whole: Graph,
-) -> list[Node]:
-    """The segment's nodes, likeliest first."""
-    nodes = list(item.segment.nodes)
-    if len(nodes) == 1:
-        return nodes
-    moved = _only_rearranged(item, region=region, pairs=pairs)
-    differs = _unlike_siblings(nodes, whole)
-
-    def suspicion(place: int, node: Node) -> tuple[bool, bool, bool, bool, bool, int]:
-        movement = node.op_type in MOVEMENT
-        return (
-            node.index in cleared,
-            movement != moved,
-            not _narrows(node, region),
-            node.index not in differs,
-            not _free(node, region, parameter_of),
-            -place,
-        )
-
-    order = sorted(range(len(nodes)), key=lambda place: suspicion(place, nodes[place]))
-    return [nodes[place] for place in order]
+def _right_without(part: Judged, item: Judged, *, inner: Region, entry: Mapping[str, Pair]) -> bool:
+    """Whether the segment is right once the reference's value stands at the end of one part."""
+    got = inner.run([part.pair], [item.pair.candidate])
+    if item.pair.candidate not in got:
+        return False
+    return not inner.judged(item.pair, {**entry, part.pair.candidate: part.pair}, got[item.pair.candidate]).mismatch
 
 
 def _only_rearranged(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> bool:

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from bisect_onnx.align.by_structure import rearranged, same_family
+from bisect_onnx.align.by_value import INDISTINCT
 from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH
 from bisect_onnx.core.alignment import Pair
+from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.knowledge import MOST_TRIALS, Gap, Knowledge
 from bisect_onnx.pipeline.region import Judged
 
@@ -37,6 +39,8 @@ class Rerouting:
         groups = list(dict.fromkeys((*index.upstream(output, most=MOST_TRIALS), *self.known.between(item, pairs))))
         for value in item.segment.inputs:
             for group in groups:
+                if (value, group) in self.known.contradicted:
+                    continue
                 trial = self._right_with_input(item, value, group, pairs)
                 if trial is None:
                     continue
@@ -48,7 +52,12 @@ class Rerouting:
                     self.known.barred.update((name, ours) for name in chain)
                     kept = {name: pair for name, pair in pairs.items() if name not in chain}
                     return kept | {top: self.known.stands_for(top, group)}
-                self.known.gaps.append(Gap(value=value, reader=item.pair.candidate, reference=trial[value].reference))
+                if self._computed_somewhere(group, item):
+                    return None  # nothing is missing: the segment reads another value than it should
+                before = next(node.outputs[0] for node in item.segment.nodes if value in node.reads)
+                self.known.gaps.append(
+                    Gap(value=value, before=before, reader=item.pair.candidate, reference=trial[value].reference)
+                )
                 return None
         return None
 
@@ -68,6 +77,20 @@ class Rerouting:
         cuts.append(trial[value])
         got = self.region.run(cuts, [item.pair.candidate])
         return None if self.known.output_mismatches(item, trial, got[item.pair.candidate]) else trial
+
+    def _computed_somewhere(self, group: int, item: Judged) -> bool:
+        """Whether the real run gives the class at a value that does not depend on the segment."""
+        index, region = self.region.index, self.region
+        size = index.fingerprint(group).size
+        alike = [
+            name
+            for name, array in region.plain.items()
+            if array.size == size
+            and same_family(str(array.dtype), index.fingerprint(group).dtype)
+            and scaled_gap(region.prober.reference(index.member(group, shape=array.shape)).reshape(array.shape), array)
+            <= INDISTINCT
+        ]
+        return any(item.pair.candidate not in region.graph.ancestors([name]) for name in alike)
 
     def _read_rightly(self, value: str, item: Judged, pairs: Mapping[str, Pair]) -> bool:
         """Whether another operator that reads ``value`` is right with what it stands for: then it does stand for it."""
@@ -99,13 +122,13 @@ class Rerouting:
             natural = all(node.op_type in PASS_THROUGH - {"Identity"} for node in segment.nodes)
             return [] if natural and set(segment.inputs) & set(others) else chain
         top = region.graph.producer(chain[-1])
-        moves = top is not None and top.op_type in MOVEMENT - PASS_THROUGH
-        if moves and rearranged(index.fingerprint(group), index.fingerprint(right)):
+        moved = rearranged(index.fingerprint(group), index.fingerprint(right))
+        if moved and top is not None and top.op_type in MOVEMENT - PASS_THROUGH:
             return chain  # it would have made the right order itself: exporters merge movements
         # A Transpose exported as a Reshape has its shape from the right class and never the shape above it; an
         # operation that is missing above a Reshape leaves both shapes in the right class.
         shapes = {index.fingerprints[member].shape for member in index.members[right]}
-        return [value] if len(chain) > 1 and region.plain[chain[-1]].shape not in shapes else []
+        return [value] if moved and len(chain) > 1 and region.plain[chain[-1]].shape not in shapes else []
 
     def _twins(self, value: str) -> list[str]:
         """Values of the same elements that are not computed from each other: one operator does another's work."""

@@ -17,6 +17,7 @@ from bisect_onnx.core.compare import Array
 from bisect_onnx.core.graph import Graph
 from bisect_onnx.core.segments import Segment
 from bisect_onnx.pipeline.dividing import Dividing
+from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.knowledge import Gap, Knowledge
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.rerouting import Rerouting
@@ -68,12 +69,12 @@ class Settling:
         region = self.region
         pairs = self._walk(region.plain, dict(region.entry), nearest=NEAR)
         pairs = self._ordered({**pairs, **self.known.outputs})
-        for round_number in range(MOST_ROUNDS):
+        for round_number in range(MOST_ROUNDS + 1):
             forced = region.run(self.known.cuts(pairs))
             judged = {name: self._judged(pair, pairs, forced[name]) for name, pair in pairs.items() if name in forced}
             improved = self._improve(pairs, judged, forced)
             logger.debug("round %d: %d pairs, changed %s", round_number, len(pairs), _changed(pairs, improved))
-            if improved is None:
+            if improved is None or round_number == MOST_ROUNDS:
                 break
             pairs = self._ordered(improved)
         return Settled(pairs=pairs, judged=judged, forced=forced, missing=tuple(self.known.gaps))
@@ -109,7 +110,9 @@ class Settling:
         wider = self._walk(forced, pairs, nearest=CLOSE)
         if len(wider) > len(pairs):
             return wider
-        kept = self._cleared(pairs, judged, forced)
+        kept = self._consistent(pairs, judged)
+        if kept == pairs:
+            kept = self._cleared(pairs, judged, forced)
         if kept != pairs:
             return kept
         touched: set[str] = set()
@@ -124,6 +127,33 @@ class Settling:
                 touched |= {item.pair.candidate, *item.segment.inputs}
                 improved = better
         return improved if touched else None
+
+    def _consistent(self, pairs: dict[str, Pair], judged: Mapping[str, Judged]) -> dict[str, Pair]:
+        """The pairs without those that the real run contradicts.
+
+        A segment that gives the reference's value in the real run and another one on the reference's inputs is not
+        wrong: an input of it was something else in the real run, and is not what it is taken for.
+        """
+        kept = dict(pairs)
+        for item in judged.values():
+            if not item.mismatch or not self._as_in_the_reference(item.pair, within=item.judgement.threshold):
+                continue
+            for value in item.segment.inputs:
+                pair = pairs[value]
+                if value in self.region.plain and not self._as_in_the_reference(pair, within=item.judgement.threshold):
+                    impossible = (value, self.region.index.group_of[pair.reference])
+                    self.known.barred.add(impossible)
+                    self.known.contradicted.add(impossible)
+                    self.known.confirmed.discard(value)
+                    kept.pop(value, None)
+        return {name: pair for name, pair in pairs.items() if name in kept or name in self.known.outputs}
+
+    def _as_in_the_reference(self, pair: Pair, *, within: float) -> bool:
+        """Whether the real run gave the paired value; ``within`` is one segment's threshold, and errors add up."""
+        observed = self.region.plain.get(pair.candidate)
+        if observed is None or self.region.prober.reference(pair.reference).size != observed.size:
+            return False
+        return scaled_gap(self.region.partner(pair), observed, masks_alike=True) <= max(within, CLOSE)
 
     def _cleared(
         self, pairs: dict[str, Pair], judged: Mapping[str, Judged], forced: Mapping[str, Array]

@@ -172,7 +172,10 @@ class ExactRun:
         )
         unit_roundoff = torch.finfo(dtype).eps / 2
         noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64).mul_(2).sub_(1)
-        return tensor * noise.mul_(unit_roundoff).add_(1).to(tensor.device)
+        shaken = tensor * noise.mul_(unit_roundoff).add_(1).to(tensor.device)
+        # What the original precision holds exactly was not rounded: a 1 - mask of zeros and ones, powers of two. It
+        # may be multiplied by the smallest number next, and the noise of nothing would be larger than everything.
+        return torch.where(tensor.to(dtype).to(torch.float64) == tensor, tensor, shaken)
 
 
 def _is_leaf(value: Recorded, unit: Unit) -> bool:
