@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -97,8 +98,7 @@ def test_a_file_without_names_shows_the_same_place(healthy: Path, faulty: str):
     done = locate(healthy, "stripped.onnx")
 
     assert done.returncode == 1, done.stderr
-    assert "✗ LOCATED: #" in done.stdout.splitlines()[0]
-    assert ":Resize (Resize)" in done.stdout.splitlines()[0]
+    assert re.match(r"✗ LOCATED: #\d+:Resize introduces the error", done.stdout)
     assert f"model.py:{RESIZE_LINE}" in done.stdout
 
 
