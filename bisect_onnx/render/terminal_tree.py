@@ -70,7 +70,8 @@ def _laid_out(line: Line, *, name_width: int, columns: tuple[int, ...], ascii_on
     parts = lines_of(_words(line), name_width - len(first) - len(symbol) - 1)
     values = (line.inherited, line.introduced, line.accumulated)
     for number, part in enumerate(parts):
-        text = Text(first if number == 0 else later, style="dim", no_wrap=True, overflow="ignore")
+        text = Text(no_wrap=True, overflow="ignore")
+        text.append(first if number == 0 else later, style="dim")
         text.append(f"{symbol} " if number == 0 else "  ", style=STYLES[line.mark])
         text.append(part, style=_name_style(line))
         if number == 0:

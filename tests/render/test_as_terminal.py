@@ -174,6 +174,17 @@ def test_a_terminal_gets_colour(monkeypatch):
     assert "\x1b[1;31m✗ LOCATED: \x1b[0m" in shown(with_culprits(culprit()), stream=Terminal())
 
 
+def test_only_the_guides_of_the_tree_are_dim(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+    lines = shown(with_culprits(culprit()), stream=Terminal()).splitlines()
+
+    (accused,) = (line for line in lines if "node_Resize_69  Resize  CULPRIT" in line and "├" in line)
+    assert "\x1b[1;31mnode_Resize_69  Resize  CULPRIT" in accused
+    assert "\x1b[2m│" in accused
+    assert accused.count("\x1b[2m") == 1
+
+
 def test_no_color_is_honoured_and_words_still_mark_the_culprit(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("NO_COLOR", "1")
