@@ -2,7 +2,7 @@
 
 from typing import Final
 
-__all__ = ["MASKING", "MOVEMENT", "PASS_THROUGH", "same_operator"]
+__all__ = ["MASKING", "MOVEMENT", "PASS_THROUGH", "is_part", "same_operator"]
 
 # Move elements, compute nothing.
 MOVEMENT: Final = frozenset({
@@ -30,7 +30,7 @@ _ATEN: Final[dict[str, frozenset[str]]] = {
         "Cast": "_to_copy to", "Ceil": "ceil", "Clip": "clamp hardtanh clamp_min clamp_max relu6",
         "Concat": "cat stack", "Conv": "convolution conv2d conv1d", "ConvTranspose": "convolution", "Cos": "cos",
         "CumSum": "cumsum", "DepthToSpace": "pixel_shuffle", "Div": "div", "Elu": "elu", "Equal": "eq", "Erf": "erf",
-        "Exp": "exp", "Expand": "expand", "Flatten": "view reshape", "Floor": "floor",
+        "Exp": "exp", "Expand": "expand", "Flatten": "view reshape", "Floor": "floor floor_divide remainder",
         "Gather": "embedding index_select select index", "GatherElements": "gather", "Gelu": "gelu",
         "Gemm": "addmm mm", "GlobalAveragePool": "mean _adaptive_avg_pool2d", "Greater": "gt", "GreaterOrEqual": "ge",
         "GridSample": "grid_sampler_2d grid_sampler", "GroupNormalization": "native_group_norm",
@@ -62,3 +62,8 @@ def same_operator(onnx_op: str, reference_op: str) -> bool:
     """Whether a reference call ("aten.silu_", or an ONNX operator itself) is a usual origin of ``onnx_op``."""
     name = reference_op.removeprefix("aten.").split(".")[0].rstrip("_")
     return onnx_op == reference_op or name in _ATEN.get(onnx_op, frozenset()) or name == onnx_op.lower()
+
+
+def is_part(onnx_op: str, reference_op: str) -> bool:
+    """Whether the call does more than the operator: product and sum in one."""
+    return onnx_op in ("Add", "MatMul") and reference_op.removeprefix("aten.") in ("addmm", "baddbmm")

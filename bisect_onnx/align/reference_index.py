@@ -176,6 +176,15 @@ class ReferenceIndex:
 
         return min(names, key=rank)
 
+    def origin(self, name: str, *, module: str | None = None) -> Node | None:
+        """The call that computes a value: behind views of it, in ``module`` if one is there."""
+        group = self.group_of.get(name)
+        if group is None:
+            return None
+        calls = [call for member in self.members[group] if (call := self.graph.producer(member)) is not None]
+        same = [call for call in calls if call.module == module]
+        return next(iter(same or calls), None)
+
     def operands(self, group: int) -> list[int]:
         """Classes that the calls behind ``group`` read, in order; views of itself are not counted."""
         found: dict[int, None] = {}

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bisect_onnx.align.operators import MASKING, MOVEMENT, PASS_THROUGH
-from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, ErrorStats, compare_arrays
-from bisect_onnx.core.graph import Node
 from bisect_onnx.core.report import Certificate, Culprit, CulpritError
 from bisect_onnx.core.segments import fixed_ancestors
 from bisect_onnx.pipeline.judge import scaled_gap
@@ -18,7 +16,7 @@ from bisect_onnx.pipeline.narrow import Decision, Narrowed, falls_short, narrow
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.settle import Settled
 
-__all__ = ["Accusations", "accuse_all", "origin"]
+__all__ = ["Accusations", "accuse_all"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,7 +138,7 @@ def accuse(
         truth: The reference's outputs by candidate output name.
     """
     node = narrowed.node
-    call = origin(item.pair.reference, region.index, module=node.module)
+    call = region.index.origin(item.pair.reference, module=node.module)
     rest = [other for other in (*narrowed.suspects[1:], *item.segment.nodes) if other.index != node.index]
     group = tuple(dict.fromkeys([node.name, *(other.name for other in rest)]))
     certificate = _certificate(item, region=region, pairs=pairs, computed=computed)
@@ -172,16 +170,6 @@ def accuse(
         impact=_impact(item, region=region, truth=truth),
         confidence="certified" if certified else "suspected",
     )
-
-
-def origin(reference: str, index: ReferenceIndex, *, module: str | None) -> Node | None:
-    """The reference call that computes a value: behind views of it, in ``module`` if one is there."""
-    group = index.group_of.get(reference)
-    if group is None:
-        return None
-    calls = [call for name in index.members[group] if (call := index.graph.producer(name)) is not None]
-    same = [call for call in calls if call.module == module]
-    return next(iter(same or calls), None)
 
 
 def _stats(item: Judged, *, region: Region, computed: Array) -> ErrorStats | None:

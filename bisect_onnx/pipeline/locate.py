@@ -24,7 +24,7 @@ from bisect_onnx.core.report import (
 )
 from bisect_onnx.core.tolerance import Tolerance
 from bisect_onnx.pipeline import preflight
-from bisect_onnx.pipeline.accusing import Accusations, accuse_all, origin
+from bisect_onnx.pipeline.accusing import Accusations, accuse_all
 from bisect_onnx.pipeline.bisecting import bisect_region
 from bisect_onnx.pipeline.comparing import Comparison
 from bisect_onnx.pipeline.knowledge import Gap
@@ -316,7 +316,7 @@ def _stage(first: Narrowed | None, gap: Gap | None) -> Stage | None:
 
 
 def _missing(gap: Gap, region: Region) -> MissingOperation:
-    call = origin(gap.reference, region.index, module=None)
+    call = region.index.origin(gap.reference)
     return MissingOperation(after=gap.value, before=gap.before, source=call.source if call is not None else None)
 
 

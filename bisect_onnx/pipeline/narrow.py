@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bisect_onnx.align.by_structure import rearranged
-from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH, same_operator
+from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH, is_part, same_operator
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array
@@ -23,6 +23,7 @@ from bisect_onnx.pipeline.experiments import (
     calls_between,
     cured_by_an_edit,
     reads_another,
+    right_with,
     weight_proof,
 )
 from bisect_onnx.pipeline.fixed_values import fixed_proof, fixed_suspects, unlike_the_reference
@@ -100,13 +101,20 @@ def narrow(
     if rewired is not None:
         return Narrowing(found=(Narrowed(node=rewired, suspects=(rewired,), decision=Decision.REWIRED),))
     opened = _opened(item, region=region, pairs=pairs, parameter_of=parameter_of, cleared=cleared)
-    lost = (_lost_operand(part, opened.region, pairs=opened.pairs) for part in opened.parts)
-    gap = opened.gap or next((each for each in lost if each is not None), None)
-    if gap is not None:
-        # Values of the opened-up reference are known here only; the call that was opened stands for them.
-        return Narrowing(found=(), gap=dataclasses.replace(gap, reference=item.pair.reference))
+    gap = opened.gap
     narrowed = []
+    if gap is not None and _held(gap.reference, opened.region.index, pairs=pairs):
+        reader = region.graph.producer(gap.before)
+        assert reader is not None
+        narrowed.append(Narrowed(node=reader, suspects=(reader,), decision=Decision.REWIRED))
+        gap = None
     for part in opened.parts:
+        operand = _wrong_operand(part, opened.region, pairs=opened.pairs, elsewhere=pairs)
+        gap = operand if isinstance(operand, Gap) else gap
+        if isinstance(operand, Node):
+            narrowed.append(Narrowed(node=operand, suspects=(operand,), decision=Decision.REWIRED))
+        if operand is not None:
+            continue
         asked = _Narrowing(
             item,
             part,
@@ -119,7 +127,10 @@ def narrow(
             shaped=right_shape and part.pair.candidate == item.pair.candidate,
         )
         narrowed.append(asked.answer())
-    return Narrowing(found=tuple(narrowed))
+    if gap is not None:
+        # Values of the opened-up reference are known here only; the call that was opened stands for them.
+        gap = dataclasses.replace(gap, reference=item.pair.reference)
+    return Narrowing(found=tuple(narrowed), gap=gap)
 
 
 class _Narrowing:
@@ -243,10 +254,18 @@ def _taken_apart(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> 
     return index, Prober(region.prober.candidate, opened, region.prober.feeds)
 
 
-def _lost_operand(part: Judged, region: Region, *, pairs: Mapping[str, Pair]) -> Gap | None:
-    """The operand that the one node reads before something was done to it that the reference does, and nobody else.
+def _held(reference: str, index: ReferenceIndex, *, pairs: Mapping[str, Pair]) -> bool:
+    """Whether some paired value of the candidate is what ``reference`` is."""
+    return any(index.group_of.get(pair.reference) == index.group_of[reference] for pair in pairs.values())
 
-    The node is what the reference calls, on the same values but for one: no fault of its own.
+
+def _wrong_operand(
+    part: Judged, region: Region, *, pairs: Mapping[str, Pair], elsewhere: Mapping[str, Pair]
+) -> Gap | Node | None:
+    """What is wrong when one node does as the reference does, on the same values but for one operand.
+
+    The node, if the candidate has the right operand ``elsewhere``; otherwise the operation that is missing between
+    what the node reads and what the reference makes of it.
     """
     index = region.index
     node, call = part.segment.nodes[-1], index.graph.producer(part.pair.reference)
@@ -259,14 +278,19 @@ def _lost_operand(part: Judged, region: Region, *, pairs: Mapping[str, Pair]) ->
     if len(ours) != len(theirs) or len(differ) != 1:
         return None
     value, own, wanted = differ[0]
-    held = {index.group_of[pair.reference] for name, pair in pairs.items() if name != part.pair.candidate}
     first, second = index.fingerprint(own), index.fingerprint(wanted)
-    if wanted in held or own not in index.upstream(wanted, most=MOST_OPERANDS) or first.size != second.size:
+    # What is only moved elsewhere proves nothing: exporters merge movements.
+    if first.size != second.size or rearranged(first, second) or own not in index.upstream(wanted, most=MOST_OPERANDS):
         return None
-    if rearranged(first, second):
-        return None  # moved elsewhere: exporters merge movements
     end = part.pair.candidate
-    return Gap(value=value, before=end, reader=end, reference=part.pair.reference)
+    others = {name: pair for name, pair in (*elsewhere.items(), *pairs.items()) if name != end}
+    if not _held(index.members[wanted][0], index, pairs=others):
+        return Gap(value=value, before=end, reader=end, reference=part.pair.reference)
+    like = region.given(value)
+    if like is None:
+        return None
+    form = region.prober.reference(index.member(wanted, shape=like.shape)).reshape(like.shape).astype(like.dtype)
+    return node if right_with(part, {value: form}, region=region, pairs=pairs) else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -289,7 +313,14 @@ def _opened(
 ) -> _Opened:
     """The smallest parts of the segment that are wrong against the opened-up reference."""
     whole = _Opened(parts=(item,), region=region, pairs=pairs)
-    found = _taken_apart(item, region=region, pairs=pairs) if len(item.segment.nodes) > 1 else None
+    call = region.index.origin(item.pair.reference)
+    node = item.segment.nodes[-1]
+    does_all = (
+        call is not None and same_operator(node.op_type, call.op_type) and not is_part(node.op_type, call.op_type)
+    )
+    if len(item.segment.nodes) == 1 and does_all:
+        return whole
+    found = _taken_apart(item, region=region, pairs=pairs)
     if found is None:
         return whole
     index, prober = found
@@ -319,7 +350,7 @@ def _opened(
     ]
     if not parts:
         gap = next(iter(settled.missing), None)
-        return whole if gap is None else dataclasses.replace(whole, parts=(), gap=gap)
+        return whole if gap is None else _Opened(parts=(), region=inner, pairs=settled.pairs, gap=gap)
     if len(parts) > 1 and _right_without(parts[0], item, inner=inner, entry=entry):
         del parts[1:]
     return _Opened(parts=tuple(parts), region=inner, pairs=settled.pairs)

@@ -7,7 +7,6 @@ from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.compare import Verdict
 from bisect_onnx.core.graph import Graph, Node, ValueKind
 from bisect_onnx.core.report import AlignmentSummary, NodeRow, PairRow, ReasonCode
-from bisect_onnx.pipeline.accusing import origin
 from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.region import Judged, Region
 
@@ -88,7 +87,7 @@ def _row(
             impact=impact, reason_code=code, reason=reason,
         )  # fmt: skip
     if module is None:
-        call = origin(item.pair.reference, region.index, module=None)
+        call = region.index.origin(item.pair.reference)
         module = call.module if call is not None else None
     above = [accumulated[name] for name in item.segment.inputs if name in accumulated]
     return NodeRow(
