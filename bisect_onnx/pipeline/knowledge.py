@@ -1,6 +1,8 @@
 """What a settling knows besides its pairs, and the questions that all its parts ask."""
 
+import collections
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 from bisect_onnx.core.alignment import Basis, Pair
@@ -70,8 +72,22 @@ class Knowledge:
     def anchored(self, name: str) -> bool:
         return name in self.outputs or name in self.confirmed
 
-    def reads_parameter(self, segment: Segment) -> bool:
-        return any(name in self.parameter_of for node in segment.nodes for name in node.real_inputs())
+    def reads_own_parameter(self, segment: Segment) -> bool:
+        """Whether the segment reads a parameter that one call of the reference reads, and no other is equal to.
+
+        Shared weights, and norms that nobody trained, speak for a place in any layer.
+        """
+        own = self._read_once
+        return any(self.parameter_of.get(name) in own for node in segment.nodes for name in node.real_inputs())
+
+    @functools.cached_property
+    def _read_once(self) -> frozenset[str]:
+        index = self.region.index
+        read = collections.Counter(name for call in index.graph.nodes for name in index.parameters(call))
+        prints = {name: index.fingerprints[name] for name in read if name in index.fingerprints}
+        content = {name: (p.size, p.mean, p.rms, p.probes.tobytes()) for name, p in prints.items()}
+        alike = collections.Counter(content.values())
+        return frozenset(name for name in prints if read[name] == 1 and alike[content[name]] == 1)
 
     def output_mismatches(self, item: Judged, pairs: Mapping[str, Pair], computed: Array) -> bool:
         return self.region.judged(item.pair, pairs, computed).mismatch

@@ -103,7 +103,10 @@ def narrow(
     opened = _opened(item, region=region, pairs=pairs, parameter_of=parameter_of, cleared=cleared)
     gap = opened.gap
     narrowed = []
-    if gap is not None and _held(gap.reference, opened.region.index, pairs=pairs):
+    if gap is not None and (
+        _held(gap.reference, opened.region.index, pairs=pairs)
+        or region.computes(gap.reference, beside=item.pair.candidate, prober=opened.region.prober)
+    ):
         reader = region.graph.producer(gap.before)
         assert reader is not None
         narrowed.append(Narrowed(node=reader, suspects=(reader,), decision=Decision.REWIRED))

@@ -3,13 +3,15 @@
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
+from bisect_onnx.align.by_structure import same_family
+from bisect_onnx.align.by_value import INDISTINCT
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, Verdict
 from bisect_onnx.core.graph import Graph, ValueKind
 from bisect_onnx.core.segments import Segment, segment_of
 from bisect_onnx.core.tensor import Fingerprint, fingerprint
-from bisect_onnx.pipeline.judge import Judge, Judgement
+from bisect_onnx.pipeline.judge import Judge, Judgement, scaled_gap
 from bisect_onnx.pipeline.prober import Prober
 
 __all__ = ["Judged", "Region"]
@@ -83,6 +85,21 @@ class Region:
         if like is None:
             return self.prober.reference(pair.reference)
         return self.prober.partner(pair, like=like)
+
+    def computes(self, reference: str, *, beside: str, prober: Prober | None = None) -> bool:
+        """Whether the plain run gives a reference value somewhere that does not depend on ``beside``.
+
+        ``prober`` knows the value when it is one of an opened-up reference.
+        """
+        wanted = (prober or self.prober).reference(reference)
+        alike = [
+            name
+            for name, array in self.plain.items()
+            if array.size == wanted.size
+            and same_family(str(array.dtype), str(wanted.dtype))
+            and scaled_gap(wanted.reshape(array.shape), array) <= INDISTINCT
+        ]
+        return any(beside not in self.graph.ancestors([name]) for name in alike)
 
     def run(self, cuts: Collection[Pair], fetch: Sequence[str] | None = None) -> dict[str, Array]:
         """Candidate values when each value in ``cuts`` is replaced by the reference's for its consumers."""

@@ -5,10 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from bisect_onnx.align.by_structure import rearranged, same_family
-from bisect_onnx.align.by_value import INDISTINCT
 from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH
 from bisect_onnx.core.alignment import Pair
-from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.knowledge import MOST_TRIALS, Gap, Knowledge
 from bisect_onnx.pipeline.region import Judged
 
@@ -52,7 +50,7 @@ class Rerouting:
                     self.known.barred.update((name, ours) for name in chain)
                     kept = {name: pair for name, pair in pairs.items() if name not in chain}
                     return kept | {top: self.known.stands_for(top, group)}
-                if self._computed_somewhere(group, item):
+                if self.region.computes(trial[value].reference, beside=item.pair.candidate):
                     return None  # nothing is missing: the segment reads another value than it should
                 before = next(node.outputs[0] for node in item.segment.nodes if value in node.reads)
                 self.known.gaps.append(
@@ -77,20 +75,6 @@ class Rerouting:
         cuts.append(trial[value])
         got = self.region.run(cuts, [item.pair.candidate])
         return None if self.known.output_mismatches(item, trial, got[item.pair.candidate]) else trial
-
-    def _computed_somewhere(self, group: int, item: Judged) -> bool:
-        """Whether the real run gives the class at a value that does not depend on the segment."""
-        index, region = self.region.index, self.region
-        size = index.fingerprint(group).size
-        alike = [
-            name
-            for name, array in region.plain.items()
-            if array.size == size
-            and same_family(str(array.dtype), index.fingerprint(group).dtype)
-            and scaled_gap(region.prober.reference(index.member(group, shape=array.shape)).reshape(array.shape), array)
-            <= INDISTINCT
-        ]
-        return any(item.pair.candidate not in region.graph.ancestors([name]) for name in alike)
 
     def _read_rightly(self, value: str, item: Judged, pairs: Mapping[str, Pair]) -> bool:
         """Whether another operator that reads ``value`` is right with what it stands for: then it does stand for it."""

@@ -185,7 +185,7 @@ class Settling:
         found: set[str] = set()
         for name, item in reversed(list(judged.items())):
             if not item.mismatch and (
-                name in found or self.known.anchored(name) or self.known.reads_parameter(item.segment)
+                name in found or self.known.anchored(name) or self.known.reads_own_parameter(item.segment)
             ):
                 found.update(item.segment.inputs)
         return found
