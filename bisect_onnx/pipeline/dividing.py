@@ -145,7 +145,7 @@ class Dividing:
         return self.region.judged(match, pairs, forced[name]).mismatch
 
     def _weighted(self, segment: Segment, start: str, end: str) -> bool:
-        """Whether a parameter of the model is read on the way: then an agreement is no accident.
+        """Whether a parameter that belongs to one place is read on the way: then an agreement is no accident.
 
         Without one, feeding any reference value to any operator makes it give what the reference's own
         operator of that kind gave.
@@ -153,7 +153,7 @@ class Dividing:
         below = depends_on(segment.nodes, start)
         above = self.region.graph.ancestors([end])
         return any(
-            any(name in self.known.parameter_of for name in node.real_inputs())
+            self.known.reads_own(node)
             and any(name in below and name in above for name in node.real_outputs())
             for node in segment.nodes
         )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.compare import Array
+from bisect_onnx.core.graph import Node
 from bisect_onnx.core.segments import Segment
 from bisect_onnx.pipeline.region import Judged, Region
 
@@ -77,8 +78,10 @@ class Knowledge:
 
         Shared weights, and norms that nobody trained, speak for a place in any layer.
         """
-        own = self._read_once
-        return any(self.parameter_of.get(name) in own for node in segment.nodes for name in node.real_inputs())
+        return any(self.reads_own(node) for node in segment.nodes)
+
+    def reads_own(self, node: Node) -> bool:
+        return any(self.parameter_of.get(name) in self._read_once for name in node.real_inputs())
 
     @functools.cached_property
     def _read_once(self) -> frozenset[str]:
