@@ -50,6 +50,8 @@ def accuse_all(
         cleared = _cleared(
             region, settled, but={node.index for node in item.segment.nodes if node not in accused.segment.nodes}
         )
+        spoken_for = region.read_rightly(item, pairs)
+        cleared |= {node.index for node in item.segment.nodes if spoken_for & set(node.outputs)}
         if falls_short(item, region=region, pairs=pairs, computed=computed):
             readers = region.graph.consumers(item.pair.candidate)
             reader = readers[0].outputs[0] if readers else item.pair.candidate

@@ -194,12 +194,14 @@ class _Bisecting:
             entry=entry,
             entry_values={name: region.partner(pair) for name, pair in entry.items() if name in region.plain},
         )
-        settled = Settling(
+        settling = Settling(
             inner,
             outputs={item.pair.candidate: item.pair},
             parameter_of=self.parameter_of,
             narrow=False,
-        ).settle()
+        )
+        settling.known.as_observed = region.read_rightly(item, self.pairs)
+        settled = settling.settle()
         self.pairs |= settled.pairs
         self.gaps += settled.missing
         self.forced |= settled.forced

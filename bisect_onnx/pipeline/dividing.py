@@ -46,7 +46,7 @@ class Dividing:
             parameter_of=self.known.parameter_of,
             fed={name: self.region.index.group_of[pairs[name].reference] for name in item.segment.inputs},
         )
-        ranked = [item for item in ranked if (item.value, item.group) not in self.known.contradicted]
+        ranked = [each for each in ranked if not self.known.rules_out(each.value, each.group)]
         fallback: Pair | None = None
         for hypothesis in ranked[:MOST_TRIALS]:
             pair = self._pair(hypothesis, interior[hypothesis.value])
@@ -153,7 +153,6 @@ class Dividing:
         below = depends_on(segment.nodes, start)
         above = self.region.graph.ancestors([end])
         return any(
-            self.known.reads_own(node)
-            and any(name in below and name in above for name in node.real_outputs())
+            self.known.reads_own(node) and any(name in below and name in above for name in node.real_outputs())
             for node in segment.nodes
         )

@@ -19,7 +19,11 @@ from bisect_onnx.core.segments import Segment
 from bisect_onnx.core.tolerance import FACTOR, arithmetic_floor, unit_roundoff
 from bisect_onnx.runtimes.base import Capture
 
-__all__ = ["Judge", "Judgement", "exact_floor", "scaled_gap"]
+__all__ = ["CLOSE", "Judge", "Judgement", "exact_floor", "scaled_gap"]
+
+# On the reference's own inputs a right value is as near as float32 noise of one segment, badly conditioned
+# ones included; what a plain run gave may be further off, because errors add up.
+CLOSE = 1e-4
 
 ShapeOf = Callable[[str], tuple[int, ...] | None]
 

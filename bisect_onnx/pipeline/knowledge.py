@@ -9,6 +9,7 @@ from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.compare import Array
 from bisect_onnx.core.graph import Node
 from bisect_onnx.core.segments import Segment
+from bisect_onnx.pipeline.judge import CLOSE, scaled_gap
 from bisect_onnx.pipeline.region import Judged, Region
 
 __all__ = ["Gap", "Knowledge"]
@@ -36,7 +37,8 @@ class Knowledge:
 
     ``outputs`` are the pairs of the region's outputs, which stand. ``barred`` are pairs (candidate value,
     reference class) that were found wrong, ``contradicted`` those that the real run rules out, ``exhausted``
-    searches that found nothing, ``confirmed`` values whose pair something below them speaks for.
+    searches that found nothing, ``confirmed`` values whose pair something below them speaks for. ``as_observed``
+    are values that somebody outside the region reads and is right with: they stand for nothing that they are not.
     """
 
     def __init__(
@@ -48,9 +50,21 @@ class Knowledge:
         self.narrow = narrow
         self.barred: set[tuple[str, int]] = set()
         self.contradicted: set[tuple[str, int]] = set()
+        self.as_observed: frozenset[str] = frozenset()
         self.exhausted: set[tuple[str, tuple[str, ...]]] = set()
         self.confirmed: set[str] = set()
         self.gaps: list[Gap] = []
+
+    def rules_out(self, value: str, group: int) -> bool:
+        """Whether ``value`` is known not to stand for a class."""
+        if (value, group) in self.contradicted:
+            return True
+        observed = self.region.plain.get(value)
+        if value not in self.as_observed or observed is None:
+            return False
+        reference = self.region.prober.reference(self.region.index.member(group, shape=observed.shape))
+        alike = reference.size == observed.size and scaled_gap(reference.reshape(observed.shape), observed) <= CLOSE
+        return not alike
 
     def cuts(self, pairs: Mapping[str, Pair]) -> list[Pair]:
         """Pairs that can be fed: computed here, observable, and of as many elements on both sides."""

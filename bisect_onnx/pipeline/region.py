@@ -5,13 +5,14 @@ from collections.abc import Collection, Mapping, Sequence
 
 from bisect_onnx.align.by_structure import same_family
 from bisect_onnx.align.by_value import INDISTINCT
+from bisect_onnx.align.operators import MASKING
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, Verdict
 from bisect_onnx.core.graph import Graph, ValueKind
 from bisect_onnx.core.segments import Segment, segment_of
 from bisect_onnx.core.tensor import Fingerprint, fingerprint
-from bisect_onnx.pipeline.judge import Judge, Judgement, scaled_gap
+from bisect_onnx.pipeline.judge import CLOSE, Judge, Judgement, scaled_gap
 from bisect_onnx.pipeline.prober import Prober
 
 __all__ = ["Judged", "Region"]
@@ -100,6 +101,23 @@ class Region:
             and scaled_gap(wanted.reshape(array.shape), array) <= INDISTINCT
         ]
         return any(beside not in self.graph.ancestors([name]) for name in alike)
+
+    def read_rightly(self, item: Judged, pairs: Mapping[str, Pair]) -> frozenset[str]:
+        """Values inside a segment that a node outside reads in the real run and gives what the reference gives."""
+        found = set()
+        for value in item.segment.interior:
+            readers = [n for n in self.graph.consumers(value) if n not in item.segment.nodes]
+            results = [name for n in readers if n.op_type not in MASKING for name in n.real_outputs() if name in pairs]
+            if any(self.as_in_the_reference(pairs[name]) for name in results):
+                found.add(value)
+        return frozenset(found)
+
+    def as_in_the_reference(self, pair: Pair, *, within: float = CLOSE) -> bool:
+        """Whether the real run gave the paired value; ``within`` is one segment's threshold, and errors add up."""
+        observed = self.plain.get(pair.candidate)
+        if observed is None or self.prober.reference(pair.reference).size != observed.size:
+            return False
+        return scaled_gap(self.partner(pair), observed, masks_alike=True) <= max(within, CLOSE)
 
     def run(self, cuts: Collection[Pair], fetch: Sequence[str] | None = None) -> dict[str, Array]:
         """Candidate values when each value in ``cuts`` is replaced by the reference's for its consumers."""

@@ -37,7 +37,7 @@ class Rerouting:
         groups = list(dict.fromkeys((*index.upstream(output, most=MOST_TRIALS), *self.known.between(item, pairs))))
         for value in item.segment.inputs:
             for group in groups:
-                if (value, group) in self.known.contradicted:
+                if self.known.rules_out(value, group):
                     continue
                 trial = self._right_with_input(item, value, group, pairs)
                 if trial is None:

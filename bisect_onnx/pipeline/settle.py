@@ -17,7 +17,7 @@ from bisect_onnx.core.compare import Array
 from bisect_onnx.core.graph import Graph
 from bisect_onnx.core.segments import Segment
 from bisect_onnx.pipeline.dividing import Dividing
-from bisect_onnx.pipeline.judge import scaled_gap
+from bisect_onnx.pipeline.judge import CLOSE
 from bisect_onnx.pipeline.knowledge import Gap, Knowledge
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.rerouting import Rerouting
@@ -26,9 +26,6 @@ __all__ = ["Settled", "Settling"]
 
 logger = logging.getLogger(__name__)
 
-# On the reference's own inputs a right value is as near as float32 noise of one segment, badly conditioned
-# ones included; what a plain run gave may be further off, because errors add up.
-CLOSE = 1e-4
 # Each round pairs at least one more value or takes one back for good; a region that has not settled by then
 # is reported with what stands.
 MOST_ROUNDS = 40
@@ -136,24 +133,18 @@ class Settling:
         """
         kept = dict(pairs)
         for item in judged.values():
-            if not item.mismatch or not self._as_in_the_reference(item.pair, within=item.judgement.threshold):
+            within = item.judgement.threshold
+            if not item.mismatch or not self.region.as_in_the_reference(item.pair, within=within):
                 continue
             for value in item.segment.inputs:
                 pair = pairs[value]
-                if value in self.region.plain and not self._as_in_the_reference(pair, within=item.judgement.threshold):
+                if value in self.region.plain and not self.region.as_in_the_reference(pair, within=within):
                     impossible = (value, self.region.index.group_of[pair.reference])
                     self.known.barred.add(impossible)
                     self.known.contradicted.add(impossible)
                     self.known.confirmed.discard(value)
                     kept.pop(value, None)
         return {name: pair for name, pair in pairs.items() if name in kept or name in self.known.outputs}
-
-    def _as_in_the_reference(self, pair: Pair, *, within: float) -> bool:
-        """Whether the real run gave the paired value; ``within`` is one segment's threshold, and errors add up."""
-        observed = self.region.plain.get(pair.candidate)
-        if observed is None or self.region.prober.reference(pair.reference).size != observed.size:
-            return False
-        return scaled_gap(self.region.partner(pair), observed, masks_alike=True) <= max(within, CLOSE)
 
     def _cleared(
         self, pairs: dict[str, Pair], judged: Mapping[str, Judged], forced: Mapping[str, Array]
