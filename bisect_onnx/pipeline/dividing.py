@@ -1,10 +1,12 @@
 """Divide a segment that went wrong: find a value inside that stands for a reference value."""
 
 import enum
+import itertools
 from collections.abc import Mapping
 
 from bisect_onnx.align.by_structure import Hypothesis, hypotheses
 from bisect_onnx.align.by_value import acceptable, choose
+from bisect_onnx.align.operators import same_operator
 from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.compare import Array
 from bisect_onnx.core.segments import Segment, depends_on
@@ -13,6 +15,9 @@ from bisect_onnx.pipeline.knowledge import MOST_TRIALS, Knowledge
 from bisect_onnx.pipeline.region import Judged
 
 __all__ = ["Dividing", "Evidence"]
+
+# Operands of one node that are tried in every order.
+MOST_OPERANDS = 3
 
 
 class Evidence(enum.Enum):
@@ -60,10 +65,34 @@ class Dividing:
             self.known.confirmed.add(fallback.candidate)
             return pairs | {fallback.candidate: fallback}
         self.known.exhausted.add(key)
-        return self._together(item, [self._pair(h, interior[h.value]) for h in ranked if h.in_sequence], pairs)
+        in_sequence = [self._pair(h, interior[h.value]) for h in ranked if h.in_sequence]
+        return self._together(item, in_sequence, pairs) or self._operands(item, pairs)
+
+    def _operands(self, item: Judged, pairs: dict[str, Pair]) -> dict[str, Pair] | None:
+        """The pairs with each operand of the last node standing for one of the last call's, if that makes it right."""
+        index = self.region.index
+        node, call = item.segment.nodes[-1], index.origin(item.pair.reference)
+        ours = [name for name in dict.fromkeys(node.reads) if name in item.segment.interior]
+        if call is None or not same_operator(node.op_type, call.op_type) or not 1 < len(ours) <= MOST_OPERANDS:
+            return None
+        known = {index.group_of[pairs[name].reference] for name in node.reads if name in pairs}
+        theirs = [group for group in index.operands(index.group_of[item.pair.reference]) if group not in known]
+        for order in itertools.permutations(theirs, len(ours)):
+            if all(self._could_be(name, group, item, pairs) for name, group in zip(ours, order, strict=True)):
+                joint = [self.known.stands_for(name, group) for name, group in zip(ours, order, strict=True)]
+                if (better := self._together(item, joint, pairs)) is not None:
+                    return better
+        return None
+
+    def _could_be(self, name: str, group: int, item: Judged, pairs: Mapping[str, Pair]) -> bool:
+        """Whether a value inside has the size of a class, and the class depends on all that the value depends on."""
+        index = self.region.index
+        above = self.region.graph.ancestors([name])
+        fed = [index.group_of[pairs[value].reference] for value in item.segment.inputs if value in above]
+        return self.region.plain[name].size == index.fingerprint(group).size and index.descends(group, fed)
 
     def _together(self, item: Judged, found: list[Pair], pairs: dict[str, Pair]) -> dict[str, Pair] | None:
-        """The pairs with every hypothesis in sequence at once, if that makes the segment's end right.
+        """The pairs with every one of these hypotheses at once, if that makes the segment's end right.
 
         With two faults in one segment no single value puts right what follows. None of these is confirmed: those
         that are wrong make their own parts and what follows mismatch, and go.
