@@ -80,7 +80,7 @@ class Dividing:
         for order in itertools.permutations(theirs, len(ours)):
             if all(self._could_be(name, group, item, pairs) for name, group in zip(ours, order, strict=True)):
                 joint = [self.known.stands_for(name, group) for name, group in zip(ours, order, strict=True)]
-                if (better := self._together(item, joint, pairs)) is not None:
+                if (better := self._right_with(item, joint, pairs)) is not None:
                     return better
         return None
 
@@ -92,16 +92,21 @@ class Dividing:
         return self.region.plain[name].size == index.fingerprint(group).size and index.descends(group, fed)
 
     def _together(self, item: Judged, found: list[Pair], pairs: dict[str, Pair]) -> dict[str, Pair] | None:
-        """The pairs with every one of these hypotheses at once, if that makes the segment's end right.
+        """The pairs with every hypothesis in sequence at once, if that makes the segment's end right.
 
         With two faults in one segment no single value puts right what follows. None of these is confirmed: those
         that are wrong make their own parts and what follows mismatch, and go.
         """
-        joint = {pair.candidate: pair for pair in found if (pair.candidate, self._class(pair)) not in self.known.barred}
+        return self._right_with(
+            item, [pair for pair in found if (pair.candidate, self._class(pair)) not in self.known.barred], pairs
+        )
+
+    def _right_with(self, item: Judged, joint: list[Pair], pairs: dict[str, Pair]) -> dict[str, Pair] | None:
         if not joint or not self.known.anchored(item.pair.candidate):
             return None
-        trial = pairs | joint
-        inside = {*item.segment.inputs, *joint}
+        added = {pair.candidate: pair for pair in joint}
+        trial = pairs | added
+        inside = {*item.segment.inputs, *added}
         got = self.region.run([p for p in self.known.cuts(trial) if p.candidate in inside], [item.pair.candidate])
         return None if self.known.output_mismatches(item, trial, got[item.pair.candidate]) else trial
 
