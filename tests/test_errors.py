@@ -88,6 +88,13 @@ EXAMPLES: dict[type[BisectOnnxError], BisectOnnxError] = {
         ),
         errors.FeedDtypeError(where="feeds.npz", name="ids", expected="int64", got="int32"),
         errors.EmptyFeedError(where="feeds.npz", name="image", shape=(0, 3)),
+        errors.SamplesError(
+            where="a.npz", expected="one first axis", got="'x' of shape ()", next_step="leave out --samples"
+        ),
+        errors.SampleFailedError(
+            label="a.npz[3]",
+            detail=str(errors.ReferenceFailedError(description="model.py:build", detail="IndexError: 7")),
+        ),
         errors.ShapeOptionError(
             name="image", expected="float32[batch, 3]", got="1,2,3", next_step="keep the rank and the fixed lengths"
         ),

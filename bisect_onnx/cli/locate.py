@@ -14,6 +14,7 @@ def locate(
     candidate: options.Candidate,
     reference: options.Reference,
     inputs: options.Feeds = None,
+    samples: options.Samples = False,
     weights: options.Weights = None,
     unsafe_load: options.UnsafeLoad = False,
     seed: options.Seed = 0,
@@ -48,7 +49,8 @@ def locate(
     request = LocateRequest(
         candidate=candidate,
         reference=reference,
-        inputs=inputs,
+        inputs=options.one_or_several(inputs or ()),
+        samples=samples,
         weights=weights,
         unsafe_load=unsafe_load,
         seed=seed,

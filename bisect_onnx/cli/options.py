@@ -25,6 +25,7 @@ __all__ = [
     "Quiet",
     "Reference",
     "Rtol",
+    "Samples",
     "Seed",
     "SessionOptions",
     "Shapes",
@@ -36,6 +37,7 @@ __all__ = [
     "Weights",
     "check_demo_folder",
     "check_level",
+    "one_or_several",
     "parse_bytes",
     "parse_pairs",
     "parse_shapes",
@@ -63,16 +65,18 @@ Reference = Annotated[
     ),
 ]
 Feeds = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--inputs",
         "-i",
         metavar="FEEDS",
         help="Inputs: .npz with one array per input, .npy, .pt of tensors, or a folder of input_0.pb ... Without it, "
-        "seeded random inputs are drawn from the model's signature, and the report says so.",
+        "seeded random inputs are drawn from the model's signature, and the report says so. Repeatable: every sample "
+        "is run, and the worst one is located.",
         show_default=False,
     ),
 ]
+Samples = Annotated[bool, typer.Option("--samples", help="The first axis of every input counts samples.")]
 Weights = Annotated[
     Path | None,
     typer.Option("--weights", metavar="FILE", help="Checkpoint to load into the reference.", show_default=False),
@@ -156,6 +160,11 @@ Top = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print the verdict line only.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Add search steps, alignment, timing and environment.")]
+
+
+def one_or_several(given: Sequence[Path]) -> Path | list[Path] | None:
+    """FEEDS as `pipeline.request.LocateRequest.inputs` takes them."""
+    return list(given) if len(given) > 1 else next(iter(given), None)
 
 
 def parse_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -24,6 +24,7 @@ BisectOnnxError
 │   │   ├── FeedShapeError
 │   │   ├── FeedDtypeError
 │   │   ├── EmptyFeedError                an axis of length zero
+│   │   ├── SamplesError                  no several samples can be made of them, or not here
 │   │   ├── ShapeOptionError              --shape names no input, or another rank
 │   │   ├── RandomFeedError               nothing sensible can be drawn for this type
 │   │   ├── InputPairingError             candidate's and reference's inputs cannot be told apart
@@ -52,6 +53,7 @@ BisectOnnxError
     ├── RuntimeFailedError                the runtime loaded a model and failed while it ran it
     ├── RuntimeNotInstalledError          the adapter exists, its library does not
     ├── TemporarySpaceError               no room for the weights that probes share
+    ├── SampleFailedError                 a side failed on one of several samples
     ├── DemoNotBuiltError                 the demo's files could not be written or exported
     ├── ReferenceFailedError              the reference's forward raised
     └── ReferenceNotRepeatableError       a second pass made other values
@@ -89,6 +91,8 @@ from bisect_onnx.errors.feeds import (
     FeedsUnreadableError,
     InputPairingError,
     RandomFeedError,
+    SampleFailedError,
+    SamplesError,
     ShapeOptionError,
 )
 from bisect_onnx.errors.output import DemoNotBuiltError, OutputPathError, TemporarySpaceError
@@ -161,6 +165,8 @@ __all__ = [
     "RuntimeNotInstalledError",
     "RuntimeOptionError",
     "RuntimeTroubleError",
+    "SampleFailedError",
+    "SamplesError",
     "SessionOptionValueError",
     "ShapeOptionError",
     "TemporarySpaceError",

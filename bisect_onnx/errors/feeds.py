@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bisect_onnx.errors.base import UsageError, listing, page
+from bisect_onnx.errors.base import RuntimeTroubleError, UsageError, listing, page
 
 __all__ = [
     "FEED_FORMS",
@@ -20,6 +20,8 @@ __all__ = [
     "FeedsUnreadableError",
     "InputPairingError",
     "RandomFeedError",
+    "SampleFailedError",
+    "SamplesError",
     "ShapeOptionError",
 ]
 
@@ -243,5 +245,35 @@ class FeedsDoNotFitModuleError(FeedsError):
                 expected=", ".join(expected) or "no inputs",
                 got=", ".join(got) or "no inputs",
                 next_step="name the arrays as the forward's arguments, or give them as a tuple in call order",
+            )
+        )
+
+
+class SamplesError(FeedsError):
+    """The feeds cannot be taken apart into samples, or samples make no sense here."""
+
+    def __init__(self, *, where: str, expected: str, got: str, next_step: str) -> None:
+        super().__init__(
+            page(
+                "the inputs cannot be taken as several samples",
+                where=where,
+                expected=expected,
+                got=got,
+                next_step=next_step,
+            )
+        )
+
+
+class SampleFailedError(RuntimeTroubleError):
+    """One side failed on one of several samples; ``detail`` is its whole text."""
+
+    def __init__(self, *, label: str, detail: str) -> None:
+        super().__init__(
+            page(
+                f"the sample {label} could not be run: {detail.partition(chr(10))[0]}",
+                where=label,
+                expected="a run to the end on every sample",
+                got="; ".join(line.strip() for line in detail.splitlines()[1:]) or detail,
+                next_step=f"run locate on {label} alone, or leave it out",
             )
         )

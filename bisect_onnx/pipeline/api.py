@@ -16,6 +16,7 @@ def locate(
     candidate: str | Path,
     inputs: object = None,
     *,
+    samples: bool = False,
     weights: str | Path | None = None,
     unsafe_load: bool = False,
     seed: int = 0,
@@ -41,7 +42,9 @@ def locate(
         model: An nn.Module, an exported program or another model in memory; or text as ``--reference`` takes.
         candidate: The ONNX file.
         inputs: A mapping by input name, a tuple in call order, one tensor or array, or a path as
-            ``--inputs`` takes. None draws seeded random ones.
+            ``--inputs`` takes; a list of mappings, of tuples or of paths is several samples. Every sample is run
+            on both sides, and the worst one is located. None draws seeded random ones.
+        samples: The first axis of every input counts samples, each of which is run apart.
         weights: Checkpoint for the reference; the caller's own module is copied first.
         unsafe_load: Let the checkpoint unpickle more than tensors, which can run code from it.
         seed: Of random inputs.
@@ -72,6 +75,7 @@ def locate(
         candidate=Path(candidate),
         reference=model,
         inputs=inputs,
+        samples=samples,
         weights=None if weights is None else Path(weights),
         unsafe_load=unsafe_load,
         seed=seed,

@@ -20,14 +20,18 @@ FLAGS = {
 def as_command(request: LocateRequest, **changes: Any) -> str:
     """How to ask ``request`` with ``changes`` to its fields; options at their defaults are left out unless changed."""
     changed = dataclasses.replace(request, **changes)
-    in_memory = not isinstance(changed.reference, str | Path) or not isinstance(changed.inputs, str | Path | None)
+    in_memory = not isinstance(changed.reference, str | Path) or not all(
+        isinstance(source, str | Path | None) for source in _sources(changed.inputs)
+    )
     return _in_python(changed, set(changes)) if in_memory else _in_shell(changed, set(changes))
 
 
 def _in_shell(request: LocateRequest, changes: set[str]) -> str:
     words = ["bisect-onnx", "locate", str(request.candidate), "--reference", str(request.reference)]
     if request.inputs is not None:
-        words += ["--inputs", str(request.inputs)]
+        words += [word for source in _sources(request.inputs) for word in ("--inputs", str(source))]
+    if request.samples:
+        words.append("--samples")
     for name, value in _telling(request, changes):
         if name in FLAGS:
             words += [FLAGS[name], str(value)]
@@ -48,14 +52,22 @@ def _in_python(request: LocateRequest, changes: set[str]) -> str:
     reference = repr(str(request.reference)) if isinstance(request.reference, str | Path) else "model"
     arguments = [reference, repr(str(request.candidate))]
     if request.inputs is not None:
-        arguments.append(repr(str(request.inputs)) if isinstance(request.inputs, str | Path) else "inputs")
+        on_disk = all(isinstance(source, str | Path) for source in _sources(request.inputs))
+        arguments.append(_literal(request.inputs) if on_disk else "inputs")
     for name, value in _telling(request, changes):
-        arguments.append(f"{name}={str(value)!r}" if isinstance(value, Path) else f"{name}={_literal(value)}")
+        arguments.append(f"{name}={_literal(value)}")
     return f"bisect_onnx.locate({', '.join(arguments)})"
 
 
+def _sources(inputs: object) -> list[object]:
+    """Several samples apart; anything else is one."""
+    return inputs if isinstance(inputs, list) else [inputs]
+
+
 def _literal(value: object) -> str:
-    if isinstance(value, tuple):
+    if isinstance(value, Path):
+        return repr(str(value))
+    if isinstance(value, tuple | list):
         return repr([str(item) if isinstance(item, Path) else item for item in value])
     return repr(value)
 

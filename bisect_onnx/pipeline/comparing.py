@@ -29,6 +29,11 @@ class Comparison:
         self._observed: Mapping[str, Array] = {}
 
     @property
+    def observed(self) -> Mapping[str, Array]:
+        """Of the candidate, by its own output names."""
+        return self._observed
+
+    @property
     def agrees(self) -> bool:
         """Whether no output differs; see `anything_compared`."""
         return all(row.verdict is not Verdict.MISMATCH for row in self.rows)

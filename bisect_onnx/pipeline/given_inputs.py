@@ -7,14 +7,14 @@ import numpy as np
 
 from bisect_onnx.core.feeds import Array, GivenFeeds
 from bisect_onnx.errors import FeedsFormatError, FeedsNeedPickleError, FeedsNotFoundError
-from bisect_onnx.readers import feeds_file
+from bisect_onnx.readers import feeds_file, mapped_feeds
 
 __all__ = ["gather_feeds", "refuse_lists_of_numbers"]
 
 Leaf = Array | None
 
 
-def gather_feeds(inputs: object, *, source: str = "caller") -> GivenFeeds:
+def gather_feeds(inputs: object, *, source: str = "caller", mapped: bool = False) -> GivenFeeds:
     """Read feeds from a path (text or `Path`), or from tensors and arrays: one, a sequence, or a mapping.
 
     Every array returned is a copy: what a run does to it, the caller's does not see.
@@ -22,9 +22,10 @@ def gather_feeds(inputs: object, *, source: str = "caller") -> GivenFeeds:
     Args:
         inputs: What the user gave.
         source: What the report calls inputs that were not read from disk.
+        mapped: Leave arrays in their file, read-only, until a part of them is asked for.
     """
     if isinstance(inputs, str | Path):
-        return _read(Path(inputs))
+        return _read(Path(inputs), mapped=mapped)
     return _from_python(inputs, source=source)
 
 
@@ -66,15 +67,15 @@ def _list_of_numbers(item: object, *, where: str) -> str | None:
     return next((found for place, inner in parts if (found := _list_of_numbers(inner, where=place))), None)
 
 
-def _read(path: Path) -> GivenFeeds:
+def _read(path: Path, *, mapped: bool) -> GivenFeeds:
     if not path.exists():
         raise FeedsNotFoundError(path=path)
     if path.is_dir():
         return feeds_file.read_backend_folder(path)
     if path.suffix == ".npz":
-        return feeds_file.read_npz(path)
+        return mapped_feeds.map_npz(path) if mapped else feeds_file.read_npz(path)
     if path.suffix == ".npy":
-        return feeds_file.read_npy(path)
+        return mapped_feeds.map_npy(path) if mapped else feeds_file.read_npy(path)
     if path.suffix in {".pt", ".pth"}:
         from bisect_onnx.runtimes.torch_tensors import load_tensors
 

@@ -24,7 +24,7 @@ from bisect_onnx.pipeline.input_pairing import InputPairing, pair_inputs
 from bisect_onnx.pipeline.opening import OpenedReference
 from bisect_onnx.pipeline.random_inputs import draw_inputs
 
-__all__ = ["Feeds", "resolve_feeds"]
+__all__ = ["Feeds", "name_feeds", "resolve_feeds"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,8 @@ def resolve_feeds(
     """Find a value for each input of both sides.
 
     Args:
-        inputs: A path, tensors or arrays; None takes the factory's example inputs, or draws random ones.
+        inputs: A path, tensors or arrays, or feeds that were gathered from those; None takes the factory's example
+            inputs, or draws random ones.
         signature: Inputs that the ONNX file declares.
         graph: The ONNX file's graph, which tells the legal range of indices.
         opened: The reference.
@@ -66,13 +67,7 @@ def resolve_feeds(
     """
     names = [declared.name for declared in signature]
     given = _given(inputs, signature=signature, opened=opened, shapes=shapes or {})
-    pairing = pair_inputs(
-        names,
-        opened.call_order,
-        required=opened.required_inputs,
-        given=() if given is None else _given_to_reference(given, call_order=opened.call_order),
-        named=() if given is None else tuple(given.named),
-    )
+    pairing = _pairing(given, names=names, opened=opened)
     if given is None:
         drawn = draw_inputs(signature, graph=graph, seed=seed, shapes=shapes or {}, meanings=pairing.pairs)
         given = GivenFeeds(source=f"random (seed {seed})", named=drawn)
@@ -89,6 +84,27 @@ def resolve_feeds(
         pairs=pairing.pairs,
         rows=tuple(_row(name, array, source=given.source) for name, array in (checked | extra).items()),
         notes=(*pairing.notes, *notes),
+    )
+
+
+def name_feeds(given: GivenFeeds, *, signature: Sequence[InputSignature], opened: OpenedReference) -> dict[str, Array]:
+    """The arrays as they are, by the file's names, and those that only the reference takes by the reference's.
+
+    Raises:
+        FeedsError: The names do not fit.
+    """
+    names = [declared.name for declared in signature]
+    arrays, extra = _by_candidate_name(given, names=names, pairing=_pairing(given, names=names, opened=opened))
+    return arrays | extra
+
+
+def _pairing(given: GivenFeeds | None, *, names: Sequence[str], opened: OpenedReference) -> InputPairing:
+    return pair_inputs(
+        names,
+        opened.call_order,
+        required=opened.required_inputs,
+        given=() if given is None else _given_to_reference(given, call_order=opened.call_order),
+        named=() if given is None else tuple(given.named),
     )
 
 
@@ -110,6 +126,8 @@ def _given(
                 got="feeds, which have shapes of their own",
                 next_step="leave out --shape or --inputs",
             )
+        if isinstance(inputs, GivenFeeds):
+            return inputs
         refuse_lists_of_numbers(inputs)
         return gather_feeds(inputs if opened.leaves is None else opened.leaves)
     if opened.example_inputs is not None and not shapes:

@@ -33,6 +33,7 @@ from bisect_onnx.pipeline.prober import Prober
 from bisect_onnx.pipeline.region import Region
 from bisect_onnx.pipeline.request import LocateRequest
 from bisect_onnx.pipeline.rows import EMPTY_ALIGNMENT, alignment_summary, labelled, node_rows
+from bisect_onnx.pipeline.screening import Screened, screen
 from bisect_onnx.pipeline.settle import Settled, Settling
 from bisect_onnx.pipeline.sides import Sides, open_sides
 from bisect_onnx.pipeline.verdicts import Answer, answer
@@ -50,7 +51,16 @@ def locate(request: LocateRequest, *, on_event: Listener = ignore) -> Report:
     run = _Run(on_event)
     with run.stage("open", "Opening both sides"):
         sides = open_sides(request)
-    return _Locating(request, sides, run).report()
+    screened = None
+    if sides.samples is not None:
+        with run.stage("samples", "Running every sample on both sides"):
+            screened = screen(sides, sides.samples, tolerance=_tolerance(request))
+        sides = screened.sides
+    return _Locating(request, sides, run, screened=screened).report()
+
+
+def _tolerance(request: LocateRequest) -> Tolerance:
+    return Tolerance(atol=request.atol, rtol=request.rtol, metric=request.metric, threshold=request.threshold)
 
 
 class _Run:
@@ -79,13 +89,12 @@ class _Run:
 class _Locating:
     """One run of `locate`; every step adds to what the report is made of."""
 
-    def __init__(self, request: LocateRequest, sides: Sides, run: _Run) -> None:
+    def __init__(self, request: LocateRequest, sides: Sides, run: _Run, *, screened: Screened | None) -> None:
         self.request = request
         self.sides = sides
         self.run = run
-        self.tolerance = Tolerance(
-            atol=request.atol, rtol=request.rtol, metric=request.metric, threshold=request.threshold
-        )
+        self.screened = screened
+        self.tolerance = _tolerance(request)
         self.findings: list[Finding] = []
         self.compared = Comparison(sides, self.tolerance)
 
@@ -291,7 +300,7 @@ class _Locating:
         return Report(
             status=verdict.status,
             stage=verdict.stage,
-            summary=verdict.summary,
+            summary=verdict.summary if self.screened is None else self.screened.added_to(verdict),
             findings=verdict.findings,
             next_steps=verdict.next_steps,
             outputs=tuple(self.compared.rows),

@@ -1,12 +1,18 @@
 """Both sides, open and fed: what every later step works on."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bisect_onnx.pipeline.inputs import Feeds, resolve_feeds
-from bisect_onnx.pipeline.opening import open_reference
+from bisect_onnx.core.feeds import GivenFeeds, InputSignature
+from bisect_onnx.core.graph import Graph
+from bisect_onnx.errors import SamplesError
+from bisect_onnx.pipeline.given_inputs import gather_feeds
+from bisect_onnx.pipeline.inputs import Feeds, name_feeds, resolve_feeds
+from bisect_onnx.pipeline.opening import OpenedReference, open_reference
 from bisect_onnx.pipeline.request import LocateRequest
+from bisect_onnx.pipeline.samples import Rows, Samples, sources_of
 from bisect_onnx.runtimes.base import Candidate, Reference
 
 __all__ = ["Sides", "open_sides"]
@@ -25,6 +31,7 @@ class Sides:
     notes: tuple[str, ...]
     reference_runtime: Candidate | None = None  # probes the reference, when it is an ONNX file
     recorded: bool = False  # the reference is a file of values: they have names, and no order
+    samples: Samples | None = None  # None when there is one; ``feeds`` is the first of them until all were run
 
 
 def open_sides(request: LocateRequest) -> Sides:
@@ -35,16 +42,12 @@ def open_sides(request: LocateRequest) -> Sides:
 
     file = onnx_file.read(Path(request.candidate))
     opened = open_reference(
-        request.reference, weights=request.weights, unsafe_load=request.unsafe_load, inputs=request.inputs
+        request.reference,
+        weights=request.weights,
+        unsafe_load=request.unsafe_load,
+        inputs=sources_of(request.inputs)[0],
     )
-    feeds = resolve_feeds(
-        request.inputs,
-        signature=read_signature(file.proto),
-        graph=file.graph,
-        opened=opened,
-        seed=request.seed,
-        shapes=request.shapes,
-    )
+    samples, feeds = _feeds(request, signature=read_signature(file.proto), graph=file.graph, opened=opened)
     from bisect_onnx.runtimes.ort import OrtCandidate
 
     candidate = OrtCandidate(
@@ -64,7 +67,56 @@ def open_sides(request: LocateRequest) -> Sides:
         notes=(*opened.notes, *feeds.notes),
         reference_runtime=opened.runtime,
         recorded=opened.recording is not None,
+        samples=samples,
     )
+
+
+def _feeds(
+    request: LocateRequest, *, signature: Sequence[InputSignature], graph: Graph, opened: OpenedReference
+) -> tuple[Samples | None, Feeds]:
+    """All samples and the first; None and the feeds where there is only one."""
+    sources = sources_of(request.inputs)
+    if not request.samples and len(sources) == 1:
+        source = sources[0]
+        return None, resolve_feeds(
+            source, signature=signature, graph=graph, opened=opened, seed=request.seed, shapes=request.shapes
+        )
+    _require_samples_make_sense(request, opened)
+
+    def flat(source: object, label: str, *, mapped: bool) -> GivenFeeds:
+        if opened.leaves is not None:
+            from bisect_onnx.runtimes.torch_factory import named_leaves
+
+            source = named_leaves(opened.module, source, names=tuple(opened.leaves), where=label)
+        return dataclasses.replace(gather_feeds(source, mapped=mapped), source=label)
+
+    def resolve(source: object, label: str) -> Feeds:
+        given = source if isinstance(source, GivenFeeds) else flat(source, label, mapped=False)
+        return resolve_feeds(given, signature=signature, graph=graph, opened=opened, shapes=request.shapes)
+
+    def rows(source: object, label: str) -> Rows:
+        given = flat(source, label, mapped=True)
+        return Rows(name_feeds(given, signature=signature, opened=opened), signature=signature, source=label)
+
+    samples = Samples(sources, rows=rows if request.samples else None, resolve=resolve)
+    return samples, samples.feeds(0)
+
+
+def _require_samples_make_sense(request: LocateRequest, opened: OpenedReference) -> None:
+    if request.inputs is None:
+        raise SamplesError(
+            where="--samples",
+            expected="inputs whose first axis counts samples",
+            got="no inputs",
+            next_step="give them with --inputs, or leave out --samples",
+        )
+    if opened.recording is not None:
+        raise SamplesError(
+            where=str(opened.recording),
+            expected="a reference that can be run on every sample",
+            got="recorded values, which belong to the inputs that they were recorded with",
+            next_step="give the model itself as the reference, or one sample with its own recording at a time",
+        )
 
 
 def _free_memory() -> int:

@@ -2,6 +2,7 @@
 
 import re
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from onnx import numpy_helper
 from bisect_onnx.core.feeds import Array, GivenFeeds
 from bisect_onnx.errors import FeedsFormatError, FeedsNeedPickleError, FeedsUnreadableError
 
-__all__ = ["read_backend_folder", "read_npy", "read_npz"]
+__all__ = ["named_or_ordered", "read_backend_folder", "read_npy", "read_npz"]
 
 NPY_MAGIC = b"\x93NUMPY"
 NPZ_KIND = "an .npz archive written by np.savez"
@@ -37,10 +38,15 @@ def read_npz(path: Path) -> GivenFeeds:
         raise _refused(path, error, name=name, kind=NPZ_KIND) from error
     except (OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
         raise FeedsUnreadableError(path=path, kind=NPZ_KIND, detail=f"{name!r} inside: {_first_line(error)}") from error
+    return named_or_ordered(arrays, source=path.name)
+
+
+def named_or_ordered(arrays: Mapping[str, Array], *, source: str) -> GivenFeeds:
+    """The arrays of an archive; np.savez calls those without a name arr_0, arr_1, ..."""
     if arrays and set(arrays) == {f"arr_{index}" for index in range(len(arrays))}:
         ordered = tuple(arrays[f"arr_{index}"] for index in range(len(arrays)))
-        return GivenFeeds(source=path.name, ordered=ordered, in_graph_order=True)
-    return GivenFeeds(source=path.name, named=arrays)
+        return GivenFeeds(source=source, ordered=ordered, in_graph_order=True)
+    return GivenFeeds(source=source, named=arrays)
 
 
 def read_npy(path: Path) -> GivenFeeds:

@@ -6,18 +6,18 @@ import dataclasses
 import functools
 import inspect
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from bisect_onnx.errors import FactoryResultError, ReferenceFormError, WeightsNotApplicableError
+from bisect_onnx.errors import FactoryResultError, FeedCountError, ReferenceFormError, WeightsNotApplicableError
 from bisect_onnx.runtimes.base import Reference
 from bisect_onnx.runtimes.torch_checkpoint import load_weights
 from bisect_onnx.runtimes.user_code import FactoryAddress, call_factory, load_attribute
 
-__all__ = ["EagerModel", "TorchModel", "build_module", "open_in_memory", "wrap"]
+__all__ = ["EagerModel", "TorchModel", "build_module", "named_leaves", "open_in_memory", "wrap"]
 
 # The factory's random numbers are its own: seeded, so that two runs see one model, and put back afterwards.
 FACTORY_SEED = 0
@@ -149,6 +149,18 @@ def arrays_in(inputs: object) -> Iterator[object]:
     elif isinstance(inputs, Mapping):
         for item in inputs.values():
             yield from arrays_in(item)
+
+
+def named_leaves(module: torch.nn.Module, inputs: object, *, names: Sequence[str], where: str) -> dict[str, object]:
+    """The tensors and arrays of nested inputs by the names that those of another call of this form got.
+
+    Raises:
+        FeedCountError: The inputs are nested in another form.
+    """
+    leaves = list(arrays_in(call_arguments(module, inputs)))
+    if len(leaves) != len(names):
+        raise FeedCountError(where=where, signature=names, count=len(leaves))
+    return dict(zip(names, leaves, strict=True))
 
 
 def is_array(value: object) -> bool:

@@ -30,7 +30,10 @@ FULL = LocateRequest(
 )
 
 
-@pytest.mark.parametrize("request_", [PLAIN, FULL], ids=["plain", "full"])
+SAMPLES = dataclasses.replace(PLAIN, inputs=[Path("a.npz"), Path("b 2.npz")], samples=True)
+
+
+@pytest.mark.parametrize("request_", [PLAIN, FULL, SAMPLES], ids=["plain", "full", "samples"])
 def test_a_pasted_command_asks_the_same(request_, bisect_onnx, fake):
     program, *arguments = shlex.split(as_command(request_))
 
@@ -59,6 +62,9 @@ def test_a_model_in_memory_is_asked_about_in_python():
         "bisect_onnx.locate(model, 'my model.onnx', inputs, weights='w.pt', unsafe_load=True, seed=3, "
         "providers=['cuda', 'cpu'], level=0, session_options={'intra_op_num_threads': '1'}, custom_ops=['ops.so'], "
         "strategy='bisect', rtol=0.001, metric='snr_db', threshold=60.0, max_memory=1048576)"
+    )
+    assert as_command(dataclasses.replace(SAMPLES, reference=object())) == (
+        "bisect_onnx.locate(model, 'm.onnx', ['a.npz', 'b 2.npz'], samples=True)"
     )
     assert as_command(dataclasses.replace(PLAIN, inputs={"x": [1]})) == (
         "bisect_onnx.locate('net.py:build', 'm.onnx', inputs)"
