@@ -10,6 +10,8 @@ from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, ErrorStats, compare_arrays
 from bisect_onnx.core.report import Certificate, Culprit, CulpritError
 from bisect_onnx.core.segments import fixed_ancestors
+from bisect_onnx.pipeline.bodies import gaps_in_the_file, has_bodies, in_the_file, open_bodies
+from bisect_onnx.pipeline.impact import impact_of
 from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.knowledge import Gap
 from bisect_onnx.pipeline.narrow import Decision, Narrowed, falls_short, narrow
@@ -40,8 +42,8 @@ def accuse_all(
         truth: The reference's outputs by candidate output name.
     """
     explained = {gap.reader for gap in settled.missing}
-    culprits: list[Culprit] = []
-    narrowed: dict[int, Narrowed] = {}
+    cases: list[_Case] = []
+    inner: list[tuple[Culprit, Narrowed]] = []
     gaps = list(settled.missing)
     for accused in settled.accused:
         if accused.pair.candidate in explained:
@@ -50,6 +52,12 @@ def accuse_all(
         cleared = _cleared(
             region, settled, but={node.index for node in item.segment.nodes if node not in accused.segment.nodes}
         )
+        opened = open_bodies(item, region=region, pairs=pairs) if has_bodies(item, region.graph) else None
+        if opened is not None:
+            inside = accuse_all(opened.region, opened.settled, parameter_of=opened.parameter_of, truth={})
+            gaps += gaps_in_the_file(opened, inside.gaps)
+            inner += in_the_file(opened, inside.culprits, narrowed=inside.narrowed, region=region, truth=truth)
+            continue
         spoken_for = region.read_rightly(item, pairs)
         cleared |= {node.index for node in item.segment.nodes if spoken_for & set(node.outputs)}
         if falls_short(item, region=region, pairs=pairs, computed=computed):
@@ -66,10 +74,40 @@ def accuse_all(
             right_shape=region.prober.reference(item.pair.reference).shape == computed.shape,
         )
         gaps += [result.gap] if result.gap is not None else []
-        for found in result.found:
-            narrowed.setdefault(found.node.index, found)
-            culprits.append(accuse(item, found, region=region, pairs=pairs, computed=computed, truth=truth))
+        cases += [_Case(item=item, pairs=pairs, computed=computed, narrowed=found) for found in result.found]
+    cases = [_in_common(case, cases) for case in cases]
+    culprits = [
+        accuse(case.item, case.narrowed, region=region, pairs=case.pairs, computed=case.computed, truth=truth)
+        for case in cases
+    ]
+    culprits += [culprit for culprit, _ in inner]
+    narrowed = {culprit.index: found for culprit, found in reversed(inner)}
+    narrowed |= {case.narrowed.node.index: case.narrowed for case in reversed(cases)}
     return Accusations(culprits=_ranked(culprits), narrowed=narrowed, gaps=tuple(gaps))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Case:
+    """A wrong segment, the pairs it was judged with, its result on the reference's inputs, and one node of it."""
+
+    item: Judged
+    pairs: Mapping[str, Pair]
+    computed: Array
+    narrowed: Narrowed
+
+
+def _in_common(case: _Case, cases: Sequence[_Case]) -> _Case:
+    """The case with the suspects that it shares with another one, if it has such: one fault explains both.
+
+    Two segments read one scale or one mask; each alone could as well be wrong in a node of its own.
+    """
+    own = case.narrowed
+    others = [other.narrowed for other in cases if other is not case and other.narrowed.decision is Decision.RANKED]
+    shared = [node for node in own.suspects if any(node in other.suspects for other in others)]
+    if own.decision is not Decision.RANKED or not shared:
+        return case
+    shared.sort(key=lambda node: node.op_type in MOVEMENT | PASS_THROUGH)
+    return dataclasses.replace(case, narrowed=dataclasses.replace(own, node=shared[0], suspects=tuple(shared)))
 
 
 def _cleared(region: Region, settled: Settled, *, but: set[int]) -> frozenset[int]:
@@ -223,31 +261,11 @@ def _both_broken(first: Array, second: Array) -> bool:
 
 
 def _impact(item: Judged, *, region: Region, truth: Mapping[str, Array]) -> float | None:
-    """1 - rmse_after / rmse_before on the worst output when the reference's value stands at the segment's end."""
-    outputs = [name for name in truth if name in region.plain and truth[name].shape == region.plain[name].shape]
-    before = {name: _rmse(truth[name], region.plain[name]) for name in outputs}
-    name = max(outputs, key=lambda output: before[output], default=None)
-    if name is None or not before[name]:
-        return None
-    if name == item.pair.candidate:
-        return 1.0
+    """That of the reference's value at the segment's end."""
     reference = region.prober.reference(item.pair.reference)
     if reference.size != region.plain[item.pair.candidate].size:
         return None
-    cut = {item.pair.candidate: region.partner(item.pair)}
-    after = region.prober.forced(cut, [name]).get(name)
-    if after is None:
-        return None
-    if not np.isfinite(before[name]):
-        return 1.0 if np.isfinite(_rmse(truth[name], after)) else 0.0
-    return float(min(1.0, max(0.0, 1 - _rmse(truth[name], after) / before[name])))
-
-
-def _rmse(reference: Array, computed: Array) -> float:
-    error = compare_arrays(reference, computed, check_dtype=False)
-    if not isinstance(error, ErrorStats):
-        return float("inf")
-    return error.rmse if error.rmse is not None else float(error.mismatched or 0)
+    return impact_of(region, {item.pair.candidate: region.partner(item.pair)}, truth=truth)
 
 
 def _ranked(culprits: Sequence[Culprit]) -> tuple[Culprit, ...]:
@@ -259,7 +277,7 @@ def _ranked(culprits: Sequence[Culprit]) -> tuple[Culprit, ...]:
             return float("inf")
         return introduced.scaled / culprit.threshold if culprit.threshold else float("inf")
 
-    seen: dict[int, Culprit] = {}
+    seen: dict[object, Culprit] = {}
     for culprit in culprits:
-        seen.setdefault(culprit.index, culprit)
+        seen.setdefault((culprit.path, culprit.index, culprit.node), culprit)
     return tuple(sorted(seen.values(), key=lambda c: (ratio(c) < 10, c.index if ratio(c) >= 10 else 0, -ratio(c))))
