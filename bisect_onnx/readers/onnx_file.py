@@ -13,7 +13,7 @@ from bisect_onnx.errors import ModelNotFoundError, NotAnOnnxFileError
 from bisect_onnx.readers.onnx_graph import build_graph, constant_tensors, stored_tensors
 from bisect_onnx.readers.onnx_tensors import Slim, TensorMap, check_external, each_tensor, slim
 
-__all__ = ["OnnxFile", "read"]
+__all__ = ["OnnxFile", "from_proto", "read"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,11 @@ def read(path: str | Path) -> OnnxFile:
     for tensor in each_tensor(proto):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             check_external(tensor, folder=path.parent, model=path)
+    return from_proto(proto, path=path)
+
+
+def from_proto(proto: onnx.ModelProto, *, path: Path) -> OnnxFile:
+    """A model in memory; ``path`` is what messages name, and external data lies beside it."""
     opsets = {_domain(entry.domain): entry.version for entry in proto.opset_import}
     reduced = slim(proto)
     tensors = {**constant_tensors(proto.graph.node), **stored_tensors(proto.graph)}

@@ -1,18 +1,44 @@
 """What the pipeline asks of the two sides; every adapter in this folder answers one of these."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from bisect_onnx.core.edits import NodeEdit
-from bisect_onnx.core.graph import Graph
+from bisect_onnx.core.graph import Graph, Node, PathStep
 from bisect_onnx.core.tensor import Fingerprint
 
-__all__ = ["Array", "Candidate", "Capture", "FloorEstimate", "Reference"]
+__all__ = ["Array", "Candidate", "Capture", "Choice", "FloorEstimate", "Origin", "Place", "Reference", "WrittenOut"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 FloorEstimate = Mapping[str, Array]
+Place = tuple[tuple[PathStep, ...], int]  # the way to a node, and its position there
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """The node of the user's file that a written-out node is a copy of.
+
+    ``made``: no copy, it does something that the control flow node itself does (slices, stacks, passes on).
+    """
+
+    node: Node
+    path: tuple[PathStep, ...] = ()
+    made: bool = False
+
+    @property
+    def place(self) -> Place:
+        return self.path, self.node.index
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """How a control flow node goes: the branch (0 for else), or the number of iterations."""
+
+    op_type: str
+    taken: int
 
 
 class Capture(Protocol):
@@ -122,3 +148,29 @@ class Candidate(Protocol):
             is absent.
         """
         ...
+
+    def written_out(
+        self, feeds: Mapping[str, Array], *, output: str, choices: Mapping[Place, int]
+    ) -> "WrittenOut | None":
+        """What computes ``output`` from ``feeds``, with bodies and functions written out as plain nodes.
+
+        Args:
+            feeds: Values of the main graph where the piece begins.
+            output: Value of the main graph where it ends.
+            choices: `Choice.taken` where it is not to be as the model decides.
+
+        Returns:
+            None when nothing ran in a body there, or when it cannot be written out.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WrittenOut:
+    """A piece of a candidate without control flow; its inputs are called as in the main graph, its output too."""
+
+    candidate: Candidate
+    origins: Sequence[Origin]  # by index of the node in the candidate
+    original: Mapping[str, str]  # name in the user's file of each value that was given a new name
+    choices: Mapping[Place, Choice]
+    states: frozenset[str]  # what iterations of a Loop hand on, the last ones too

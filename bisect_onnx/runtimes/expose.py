@@ -43,7 +43,7 @@ class Exposable:
         self.model = model
         self.graph = graph
         self.opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=1)
-        self.prefix = _fresh_prefix(model.graph)
+        self.prefix = fresh_prefix(model.graph, CUT_PREFIX)
         self.inputs = {value.name: value for value in model.graph.input}
         self.initializers = {tensor.name: tensor for tensor in model.graph.initializer}
         self.sparse_initializers = {tensor.values.name: tensor for tensor in model.graph.sparse_initializer}
@@ -140,9 +140,8 @@ def _needed_nodes(graph: Graph, *, fetch: Sequence[str], cuts: Collection[str]) 
     return sorted(needed)
 
 
-def _fresh_prefix(graph: onnx.GraphProto) -> str:
-    """What no name in the model begins with."""
-    prefix = CUT_PREFIX
+def fresh_prefix(graph: onnx.GraphProto, prefix: str) -> str:
+    """``prefix``, longer where a name in the model begins with it."""
     while any(name.startswith(prefix) for name in _all_names(graph)):
         prefix += "_"
     return prefix

@@ -9,10 +9,11 @@ import numpy as np
 from bisect_onnx.core.edits import NodeEdit
 from bisect_onnx.core.graph import Graph
 from bisect_onnx.readers.onnx_file import OnnxFile
-from bisect_onnx.runtimes.base import Array
+from bisect_onnx.runtimes.base import Array, Place, WrittenOut
 from bisect_onnx.runtimes.ort_probe import Prober, run_named
 from bisect_onnx.runtimes.ort_session import Settings, create_session, provider_name
 from bisect_onnx.runtimes.ort_values import is_exposable
+from bisect_onnx.runtimes.written_out import write_out
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -45,13 +46,14 @@ class OrtCandidate:
         self._prober = Prober(file, settings=self._settings)
         self._session: ort.InferenceSession | None = None
         self._own_runs = 0
+        self._pieces: list[OrtCandidate] = []
         self.graph = file.graph
         self.parameters = file.initializers
 
     @property
     def runs(self) -> int:
         """How often a model ran so far."""
-        return self._own_runs + self._prober.runs
+        return self._own_runs + self._prober.runs + sum(piece.runs for piece in self._pieces)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Outputs of the untouched file in the requested configuration.
@@ -81,6 +83,23 @@ class OrtCandidate:
     ) -> dict[str, Array]:
         """Run at level 0 on CPU with values replaced and exposed; see `runtimes.base.Candidate.probe`."""
         return self._prober.probe(feeds, fetch=fetch, cuts=cuts, edits=edits)
+
+    def written_out(
+        self, feeds: Mapping[str, Array], *, output: str, choices: Mapping[Place, int]
+    ) -> WrittenOut | None:
+        """See `runtimes.base.Candidate.written_out`."""
+        return write_out(self._file, feeds, output=output, choices=choices, open_piece=self._open_piece)
+
+    def _open_piece(self, file: OnnxFile) -> "OrtCandidate":
+        piece = OrtCandidate(
+            file,
+            providers=self._settings.providers,
+            level=self._settings.level,
+            session_options=self._settings.options,
+            custom_ops=self._settings.custom_ops,
+        )
+        self._pieces.append(piece)
+        return piece
 
 
 def flattened(outputs: Mapping[str, Array], tensors: set[str]) -> dict[str, Array]:
