@@ -29,8 +29,8 @@ class Attention(nn.Module):
         self.query, self.key, self.value, self.out = (nn.Linear(16, 16) for _ in range(4))
 
     def forward(self, x):
-        heads = [layer(x).view(2, 6, 4, 4).transpose(1, 2) for layer in (self.query, self.key, self.value)]
-        mixed = functional.scaled_dot_product_attention(*heads, is_causal=True)
+        query, key, value = (layer(x).view(2, 6, 4, 4).transpose(1, 2) for layer in (self.query, self.key, self.value))
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.out(mixed.transpose(1, 2).reshape(2, 6, 16))
 
 
@@ -81,9 +81,7 @@ def located(kind: type[nn.Module], tmp_path: Path, *, op_type: str, change: Chan
     torch.manual_seed(0)
     module = kind().eval()
     inputs = {"x": torch.randn(SHAPES[kind])}
-    options: dict[str, Any] = (
-        {"dynamic_axes": {"x": {0: "batch", 1: "length"}}} if kind in (Recurrent, Rotary) else {}
-    )
+    options: dict[str, Any] = {"dynamic_axes": {"x": {0: "batch", 1: "length"}}} if kind in (Recurrent, Rotary) else {}
     if kind is Queries:
         options["do_constant_folding"] = False
     path = export(module, inputs, tmp_path / "m.onnx", exporter="torchscript", **options)
