@@ -1,4 +1,4 @@
-"""Run `locate` over nets x exporters x names x kinds of fault, and say where the answer was not the truth.
+"""Run `locate` over nets x exporters x forms of the file x kinds of fault, and say where the answer was not the truth.
 
     python -m scripts.run_campaign --nets resize,detector --kinds activation,rewired --seeds 2
 
@@ -22,7 +22,7 @@ import onnx
 from fixtures.export import exported
 from fixtures.faults import FAULTS
 from fixtures.nets import NETS
-from fixtures.trial import Outcome, Result, Trial, prepared, tried
+from fixtures.trial import Outcome, Result, Trial, Variant, prepared, tried
 
 __all__ = ["main"]
 
@@ -75,7 +75,7 @@ def _run(trial: Trial, folder: Path, keep: Path) -> Line | None:
         result = tried(case, path=Path(scratch) / "model.onnx")
     if result.outcome is not Outcome.RIGHT:
         _keep(result, keep / trial.label)
-    truth = "" if case.planted is None else f"   truth {list(case.planted.nodes)}: {case.planted.description}"
+    truth = "" if case.planted is None else f"   truth {list(case.guilty)}: {case.planted.description}"
     return Line(trial=trial, outcome=result.outcome, answer=result.answer + truth, seconds=result.seconds)
 
 
@@ -89,7 +89,7 @@ def _keep(result: Result, folder: Path) -> None:
                 "net": result.prepared.trial.net,
                 "outcome": result.outcome.value,
                 "answer": result.answer,
-                "nodes": None if planted is None else planted.nodes,
+                "nodes": None if planted is None else result.prepared.guilty,
                 "description": None if planted is None else planted.description,
             },
             indent=2,
@@ -131,13 +131,13 @@ def _trials(options: argparse.Namespace) -> Iterator[Trial]:
     for net in options.nets:
         for exporter in NETS[net].exporters:
             if exporter in options.exporters:
-                for stripped in options.names:
+                for variant in options.variants:
                     for kind in options.kinds:
                         for seed in range(options.first_seed, options.first_seed + options.seeds):
                             yield Trial(
                                 net=net,
                                 exporter=exporter,
-                                stripped=stripped,
+                                variant=variant,
                                 kind=None if kind == HEALTHY else kind,
                                 seed=seed,
                                 level=options.level,
@@ -154,7 +154,12 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--kinds", type=_choice((HEALTHY, *FAULTS)), default=[HEALTHY, *FAULTS], help="kinds of fault, or 'healthy'"
     )
     parser.add_argument("--exporters", type=_choice(("dynamo", "torchscript")), default=["dynamo", "torchscript"])
-    parser.add_argument("--names", type=_names, default=[False, True], help="named, stripped or both (default)")
+    parser.add_argument(
+        "--variants",
+        type=lambda text: [Variant(word) for word in _choice(variant.value for variant in Variant)(text)],
+        default=list(Variant),
+        help="named, stripped, onnxslim, onnxsim; default: all",
+    )
     parser.add_argument("--seeds", type=int, default=1, help="places drawn per kind and file")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--level", type=int, default=0, help="optimisation level of the candidate")
@@ -163,13 +168,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--exports", type=Path, default=None, help="folder that keeps the exports for the next run")
     parser.add_argument("--keep", type=Path, default=Path("campaign-failures"), help="folder for wrong answers")
     return parser.parse_args(arguments)
-
-
-def _names(text: str) -> list[bool]:
-    wanted = {"named": [False], "stripped": [True], "both": [False, True]}
-    if text not in wanted:
-        raise argparse.ArgumentTypeError(f"expected named, stripped or both, got {text!r}")
-    return wanted[text]
 
 
 def _choice(known: Iterable[str]) -> Callable[[str], list[str]]:

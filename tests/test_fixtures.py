@@ -18,7 +18,7 @@ from fixtures.faults import FAULTS, Planted
 from fixtures.nets import NETS
 from fixtures.sample import faults_of_net
 from fixtures.strip import strip
-from fixtures.trial import Outcome, Prepared, Trial, judged
+from fixtures.trial import Outcome, Prepared, Trial, Variant, judged
 from tests.report_builders import CASES
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -320,8 +320,8 @@ def test_a_fault_counts_from_ten_floors_on():
 def case_of(kind: str | None, nodes: tuple[int, ...]) -> Prepared:
     model = chain(helper.make_node("Neg", ["x"], ["y"]))
     planted = None if kind is None else Planted(model=model, kind=kind, nodes=nodes, description="made up")
-    trial = Trial(net="residual", exporter="dynamo", stripped=True, kind=kind)
-    return Prepared(trial=trial, model=model, feeds={}, planted=planted)
+    trial = Trial(net="residual", exporter="dynamo", variant=Variant.STRIPPED, kind=kind)
+    return Prepared(trial=trial, model=model, feeds={}, planted=planted, guilty=nodes)
 
 
 def test_an_answer_is_judged_by_the_node_it_accuses():
@@ -340,12 +340,12 @@ def test_an_answer_is_judged_by_the_node_it_accuses():
 
 @pytest.mark.slow
 def test_a_sample_repeats_and_names_do_not_change_its_faults(export_folder: Path):
-    def drawn(*, stripped: bool) -> list[tuple[str | None, tuple[int, ...]]]:
-        cases = faults_of_net("mobile", folder=export_folder, seed=4, count=8, stripped=stripped)
+    def drawn(variant: Variant) -> list[tuple[str | None, tuple[int, ...]]]:
+        cases = faults_of_net("mobile", folder=export_folder, seed=4, count=8, variant=variant)
         return [(case.trial.kind, case.planted.nodes) for case in cases if case.planted is not None]
 
-    named = drawn(stripped=False)
+    named = drawn(Variant.NAMED)
 
     assert len(dict(named)) == 8
-    assert drawn(stripped=True) == named
-    assert drawn(stripped=False) == named
+    assert drawn(Variant.STRIPPED) == named
+    assert drawn(Variant.NAMED) == named

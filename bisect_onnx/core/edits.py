@@ -55,6 +55,7 @@ _SWITCHES: Final[Mapping[str, Mapping[str, int]]] = {
     "MaxPool": {"ceil_mode": 0},
     "GRU": {"linear_before_reset": 0},
 }
+_FLOAT: Final = 1  # TensorProto.FLOAT
 # Concat of more parts has too many orders to try.
 _MOST_PARTS = 3
 # So has a Transpose of more axes.
@@ -65,20 +66,25 @@ def variants(node: Node) -> Iterator[NodeEdit]:
     """Every other form of ``node`` worth trying, the likeliest first."""
     for order in _orders(node):
         yield NodeEdit(index=node.index, order=order)
-    for name, default in _SWITCHES.get(node.op_type, {}).items():
-        yield NodeEdit(index=node.index, attributes={name: 1 - int(bool(node.attributes.get(name, default)))})
-    perm = node.attributes.get("perm")
-    if node.op_type == "Transpose" and isinstance(perm, tuple) and len(perm) <= _MOST_AXES:
-        for axes in itertools.permutations(range(len(perm))):
-            if axes != perm:
-                yield NodeEdit(index=node.index, attributes={"perm": axes})
-    if node.op_type == "Gelu":
-        form = "none" if node.attributes.get("approximate") == "tanh" else "tanh"
-        yield NodeEdit(index=node.index, attributes={"approximate": form})
+    for attributes in _attributes(node):
+        yield NodeEdit(index=node.index, attributes=attributes)
     if node.domain in ("", "ai.onnx"):
         for other in (other for family in _FAMILIES if node.op_type in family for other in family):
             if other != node.op_type:
                 yield NodeEdit(index=node.index, op_type=other, attributes=_kept_attributes(node, other))
+
+
+def _attributes(node: Node) -> Iterator[dict[str, int | str | tuple[int, ...]]]:
+    """Settings that are mistaken for one another."""
+    for name, default in _SWITCHES.get(node.op_type, {}).items():
+        yield {name: 1 - int(bool(node.attributes.get(name, default)))}
+    perm = node.attributes.get("perm")
+    if node.op_type == "Transpose" and isinstance(perm, tuple) and len(perm) <= _MOST_AXES:
+        yield from ({"perm": axes} for axes in itertools.permutations(range(len(perm))) if axes != perm)
+    if node.op_type == "Cast" and node.attributes.get("to") != _FLOAT:
+        yield {"to": _FLOAT}  # there and back again loses what is between
+    if node.op_type == "Gelu":
+        yield {"approximate": "none" if node.attributes.get("approximate") == "tanh" else "tanh"}
 
 
 def with_arguments(node: Node, arguments: Iterable[object]) -> Iterator[NodeEdit]:

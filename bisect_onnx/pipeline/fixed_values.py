@@ -5,7 +5,7 @@ every other value right. So the reference's own operands are put in their place.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -17,10 +17,10 @@ from bisect_onnx.core.segments import fixed_ancestors
 from bisect_onnx.pipeline.experiments import numbers_of, right_with
 from bisect_onnx.pipeline.region import Judged, Region
 
-__all__ = ["FixedSuspects", "fixed_proof", "fixed_suspects", "unlike_the_reference"]
+__all__ = ["FixedSuspects", "acquitted_values", "fixed_proof", "fixed_suspects", "unlike_the_reference"]
 
 # The input that says which shape the result has: a result of the right shape had the right one.
-SHAPE_INPUT = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Tile": 1}
+SHAPE_INPUT = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Tile": 1, "Resize": 3}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +36,7 @@ class FixedSuspects:
 
 
 def fixed_suspects(
-    item: Judged, *, graph: Graph, pairs: Mapping[str, Pair], cleared: frozenset[int], right_shape: bool
+    item: Judged, *, graph: Graph, pairs: Mapping[str, Pair], cleared: frozenset[int], acquitted: Collection[str]
 ) -> FixedSuspects:
     """What the segment reads that depends on no input and that no right segment reads too.
 
@@ -45,20 +45,18 @@ def fixed_suspects(
         graph: The whole candidate.
         pairs: All pairs; a paired value has a segment of its own.
         cleared: Indices of nodes that a right segment holds or reads.
-        right_shape: The segment's result has the reference's shape.
+        acquitted: Values that are known to be right.
     """
     found: dict[int, Node] = {}
     read: dict[str, int] = {}
-    last = item.segment.nodes[-1]
     for node in item.segment.nodes:
-        acquitted = SHAPE_INPUT.get(node.op_type) if right_shape and node is last else None
-        for place, name in enumerate(node.reads):
+        for name in node.reads:
             producer = graph.producer(name)
-            if place == acquitted or name in pairs or producer is None or producer.op_type == "Constant":
+            if name in acquitted or name in pairs or producer is None or producer.op_type == "Constant":
                 continue
             if graph.kind(name) is ValueKind.ACTIVATION:
                 continue
-            above = (*fixed_ancestors(graph, [producer], cut=pairs.keys()), producer)
+            above = (*fixed_ancestors(graph, [producer], cut={*pairs, *acquitted}), producer)
             if suspects := [node for node in above if node.index not in cleared]:
                 found.update((node.index, node) for node in suspects)
                 read[name] = graph.place(producer)
@@ -66,6 +64,39 @@ def fixed_suspects(
         nodes=tuple(sorted(found.values(), key=graph.place)),
         read=tuple(sorted(read, key=lambda name: -read[name])),
     )
+
+
+def acquitted_values(item: Judged, *, region: Region, calls: Sequence[Node], right_shape: bool) -> frozenset[str]:
+    """Values that depend on no input and are right: the shape of a right shape, and what the reference reads as well.
+
+    Args:
+        item: The segment.
+        region: The whole candidate.
+        calls: The reference's calls from the segment's inputs to its output.
+        right_shape: The segment's result has the reference's shape.
+    """
+    graph, last = region.graph, item.segment.nodes[-1]
+    place = SHAPE_INPUT.get(last.op_type)
+    shape = {last.inputs[place]} if right_shape and place is not None and place < len(last.inputs) else set()
+    fixed = [
+        name
+        for node in item.segment.nodes
+        for name in node.reads
+        if graph.kind(name) is not ValueKind.ACTIVATION and graph.producer(name) is not None
+    ]
+    operands = dict.fromkeys(name for call in calls for name in call.real_inputs())
+    theirs = [name for name in operands if name in region.index.fingerprints]
+    values = region.prober.plain(list(dict.fromkeys(fixed)))
+    return frozenset(shape | {name for name, value in values.items() if _among(value, theirs, region=region)})
+
+
+def _among(value: Array, theirs: Sequence[str], *, region: Region) -> bool:
+    """Whether one of the reference's values has the same elements."""
+    if value.dtype.kind not in "fiub" or value.size < 2:
+        return False
+    prints = {name: region.index.fingerprints[name] for name in theirs}
+    alike = [n for n, p in prints.items() if p.size == value.size and same_family(p.dtype, str(value.dtype))]
+    return any(np.array_equal(value.reshape(-1), region.prober.reference(name).reshape(-1)) for name in alike)
 
 
 def fixed_proof(
@@ -110,17 +141,9 @@ def unlike_the_reference(
 
 def _known(value: Array | None, theirs: Sequence[str], *, region: Region) -> bool:
     """Whether the reference has the same elements (or the opposite ones, of bool); one number says nothing."""
-    if value is None or value.dtype.kind not in "fiub" or value.size < 2 or (value == value.flat[0]).all():
+    if value is None or value.size < 2 or value.dtype.kind not in "fiub" or (value == value.flat[0]).all():
         return False
-    for name in theirs:
-        print_ = region.index.fingerprints[name]
-        if print_.size != value.size or not same_family(print_.dtype, str(value.dtype)):
-            continue
-        other = region.prober.reference(name).reshape(-1)
-        own = value.reshape(-1)
-        if np.array_equal(own, other) or (own.dtype.kind == "b" and np.array_equal(~own, other)):
-            return True
-    return False
+    return _among(value, theirs, region=region) or (value.dtype.kind == "b" and _among(~value, theirs, region=region))
 
 
 def _forms(like: Array, *, region: Region, calls: Sequence[Node]) -> Iterator[Array]:

@@ -26,7 +26,7 @@ from bisect_onnx.pipeline.experiments import (
     right_with,
     weight_proof,
 )
-from bisect_onnx.pipeline.fixed_values import fixed_proof, fixed_suspects, unlike_the_reference
+from bisect_onnx.pipeline.fixed_values import acquitted_values, fixed_proof, fixed_suspects, unlike_the_reference
 from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.knowledge import Gap
 from bisect_onnx.pipeline.prober import Prober
@@ -152,12 +152,14 @@ class _Narrowing:
         cleared: frozenset[int],
         shaped: bool,
     ) -> None:
-        self.item, self.part = item, part
+        self.part = part
         self.region, self.inner = region, inner
-        self.pairs, self.inner_pairs = pairs, inner_pairs
+        self.inner_pairs = inner_pairs
         self.parameter_of, self.cleared = parameter_of, cleared
         self.known = {**pairs, **inner_pairs}
-        self.fixed = fixed_suspects(part, graph=region.graph, pairs=self.known, cleared=cleared, right_shape=shaped)
+        self.outer = calls_between(item, region=region, pairs=pairs)
+        right = acquitted_values(part, region=region, calls=self.outer, right_shape=shaped)
+        self.fixed = fixed_suspects(part, graph=region.graph, pairs=self.known, cleared=cleared, acquitted=right)
         nodes = [node for node in part.segment.nodes if not _harmless(node, part, region=inner, right_shape=shaped)]
         own = [node for node in nodes if node.index not in cleared] or nodes or list(part.segment.nodes)
         self.suspects = [*self.fixed.nodes, *(node for node in own if node not in self.fixed.nodes)]
@@ -170,9 +172,8 @@ class _Narrowing:
             return Narrowed(node=node, suspects=(node,), decision=Decision.WEIGHT, weight=weight)
         if len(self.suspects) == 1:
             return _alone(self.suspects[0])
-        outer = calls_between(self.item, region=self.region, pairs=self.pairs)
-        calls = (*outer, *calls_between(self.part, region=self.inner, pairs=self.inner_pairs))
-        chain = self._wrong_chain(outer, calls)
+        calls = (*self.outer, *calls_between(self.part, region=self.inner, pairs=self.inner_pairs))
+        chain = self._wrong_chain(calls)
         if len(chain) == 1:
             return _alone(chain[0])
         cured = cured_by_an_edit(
@@ -186,13 +187,13 @@ class _Narrowing:
         ranked = self._ranked()
         return Narrowed(node=ranked[0], suspects=(*ranked, *self.fixed.nodes), decision=Decision.RANKED)
 
-    def _wrong_chain(self, outer: Sequence[Node], calls: Sequence[Node]) -> list[Node]:
+    def _wrong_chain(self, calls: Sequence[Node]) -> list[Node]:
         """The uncleared nodes that make a wrong value that depends on no input; empty when there is no such value."""
         wrong = fixed_proof(self.part, self.fixed, region=self.inner, pairs=self.inner_pairs, calls=calls)
         source = self.region.graph.producer(wrong) if wrong is not None else None
         if source is None:
             return []
-        chain = unlike_the_reference(source, region=self.region, cut=frozenset(self.known), calls=outer)
+        chain = unlike_the_reference(source, region=self.region, cut=frozenset(self.known), calls=self.outer)
         return [node for node in chain if node.index not in self.cleared] or [source]
 
     def _ranked(self) -> list[Node]:

@@ -2,6 +2,7 @@
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -123,7 +124,8 @@ WRAPPERS = {
 
 
 def call(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    return module(x)
+    y: torch.Tensor = module(x)
+    return y
 
 
 @pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=list(WRAPPERS))
@@ -173,7 +175,7 @@ class Noisy(nn.Module):
         self.source, self.scale = source, scale
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.inner(x)
+        y: torch.Tensor = self.inner(x)
         if self.source == "torch":
             return y + self.scale * torch.rand_like(y)
         if self.source == "dropout":
@@ -183,12 +185,18 @@ class Noisy(nn.Module):
         return y
 
 
+def numpy_state() -> Any:
+    state: Any = np.random.get_state()  # noqa: NPY002  # the global generator, as user code has it
+    return state[1]
+
+
 @pytest.mark.parametrize("source", ["torch", "dropout", "numpy"])
 def test_a_reference_that_draws_random_numbers_accuses_nobody(source: str, tmp_path: Path):
     module, inputs = built(lambda: Noisy(source="none"))
     path = export(module, inputs, tmp_path / "m.onnx", exporter="torchscript")
+    assert isinstance(module, Noisy)
     module.source = source
-    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002  # as above
+    before = torch.get_rng_state(), numpy_state().copy()
 
     report = bisect_onnx.locate(module, path, inputs)
 
@@ -199,11 +207,12 @@ def test_a_reference_that_draws_random_numbers_accuses_nobody(source: str, tmp_p
         "the reference (Noisy) draws random numbers: it gives others when it is run again on the same inputs"
     )
     assert torch.equal(torch.get_rng_state(), before[0])
-    assert np.array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002  # as above
+    assert np.array_equal(numpy_state(), before[1])
 
 
 def test_random_numbers_below_the_noise_floor_are_no_problem(tmp_path: Path):
     module, inputs = built(lambda: Noisy(source="torch", scale=1e-8))
+    assert isinstance(module, Noisy)
     module.source = "none"
     path = export(module, inputs, tmp_path / "m.onnx", exporter="torchscript")
     planted = FAULTS["weight_scaled"].plant(onnx.load(path), 0)

@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.nets import NETS
 from fixtures.sample import BLAMABLE
-from fixtures.trial import Trial, prepared
+from fixtures.trial import Trial, Variant, prepared
 from tests.end_to_end.at_work import NAMES, assert_proven, file_of, labels, locate
 
 SEED = 2
@@ -102,7 +102,7 @@ def test_every_net_has_eight_kinds_and_every_kind_a_net():
 def test_the_planted_node_is_accused(
     net: str, exporter: str, names: str, kind: str, export_folder: Path, tmp_path: Path
 ):
-    trial = Trial(net=net, exporter=exporter, stripped=names == "stripped", kind=kind, seed=SEED)
+    trial = Trial(net=net, exporter=exporter, variant=Variant(names), kind=kind, seed=SEED)
     case = prepared(trial, folder=export_folder)
     assert case is not None, f"{net} shows no {kind}: put another kind into the table"
     assert case.planted is not None

@@ -1,6 +1,8 @@
 """Recorded values as the reference: their names pair them, and what lies between two of them is one group."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -48,7 +50,8 @@ def healthy_values(folder: Path) -> dict[str, np.ndarray]:
 def against(folder: Path, recorded: dict[str, str], operators: tuple[str, ...]) -> Report:
     """Hold a chain against values of the healthy one: ``recorded`` says under which name each value is kept."""
     values = healthy_values(folder)
-    np.savez(folder / "v.npz", x=X, **{name: values[value] for value, name in recorded.items()})
+    kept: Mapping[str, Any] = {"x": X, **{name: values[value] for value, name in recorded.items()}}
+    np.savez(folder / "v.npz", **kept)
     report = bisect_onnx.locate(folder / "v.npz", chain(folder / "m.onnx", operators), {"x": X})
     assert_valid(report)
     return report

@@ -14,7 +14,7 @@ from fixtures.effect import outputs
 from fixtures.export import quiet
 from fixtures.nets import NETS
 from fixtures.strip import strip
-from fixtures.trial import Prepared, Trial, prepared
+from fixtures.trial import Prepared, Trial, Variant, prepared
 from tests.end_to_end.at_work import assert_proven, assert_valid, feeds_of, file_of, healthy, labels
 
 pytestmark = [
@@ -89,7 +89,7 @@ CASES = [
 
 
 def case_of(net: str, kind: str, exports: Path, *, names: str) -> Prepared:
-    trial = Trial(net=net, exporter="dynamo", stripped=names == "stripped", kind=kind, seed=3)
+    trial = Trial(net=net, exporter="dynamo", variant=Variant(names), kind=kind, seed=3)
     case = prepared(trial, folder=exports)
     assert case is not None
     return case

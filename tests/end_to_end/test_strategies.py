@@ -19,7 +19,7 @@ from fixtures.faults import FAULTS
 from fixtures.faults.workbench import Workbench
 from fixtures.nets import NETS
 from fixtures.sample import faults_of_net
-from fixtures.trial import Trial, prepared
+from fixtures.trial import Trial, Variant, prepared
 from tests.end_to_end.at_work import EXPORTERS, NAMES, accused, assert_proven, assert_valid, file_of, labels, locate
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("names", NAMES)
 @pytest.mark.parametrize("net", NETS)
 def test_scan_and_bisection_accuse_the_same_node(net: str, names: str, export_folder: Path, tmp_path: Path):
-    case = next(faults_of_net(net, folder=export_folder, seed=7, count=1, stripped=names == "stripped"))
+    case = next(faults_of_net(net, folder=export_folder, seed=7, count=1, variant=Variant(names)))
     assert case.planted is not None
     path = file_of(case.model, tmp_path / "m.onnx")
     guilty = labels(case.planted, names=names)
@@ -108,7 +108,7 @@ def test_a_bisection_of_a_chain_asks_few_values(
 @pytest.mark.parametrize("kind", ["weight_scaled", "activation", "bias_shifted"])
 @pytest.mark.parametrize("net", ["activation_chain", "deep_stack"])
 def test_a_bisection_of_a_deep_net_asks_few_values(net: str, kind: str, seed: int, export_folder: Path, tmp_path: Path):
-    trial = Trial(net=net, exporter=EXPORTERS[seed % 2], stripped=True, kind=kind, seed=seed)
+    trial = Trial(net=net, exporter=EXPORTERS[seed % 2], variant=Variant.STRIPPED, kind=kind, seed=seed)
     case = prepared(trial, folder=export_folder)
     assert case is not None
     assert case.planted is not None

@@ -15,7 +15,7 @@ from fixtures.effect import counts, outputs, scaled
 from fixtures.export import export
 from fixtures.faults import FAULTS
 from fixtures.nets import NETS
-from fixtures.trial import Trial, prepared
+from fixtures.trial import Trial, Variant, prepared
 from tests.end_to_end import traps
 from tests.end_to_end.at_work import EXPORTERS, NAMES, accused, assert_proven, assert_valid, file_of, labels, locate
 
@@ -41,7 +41,7 @@ OTHER_PLACES = [
 def test_the_same_numbers_in_other_places_acquit_nobody(
     kind: str, net: str, exporter: str, names: str, export_folder: Path, tmp_path: Path
 ):
-    trial = Trial(net=net, exporter=exporter, stripped=names == "stripped", kind=kind, seed=1)
+    trial = Trial(net=net, exporter=exporter, variant=Variant(names), kind=kind, seed=1)
     case = prepared(trial, folder=export_folder)
     assert case is not None
     assert case.planted is not None
@@ -112,7 +112,7 @@ def test_the_whole_of_the_module_that_loses_is_parity(exporter: str, names: str,
 def test_a_skipped_node_of_a_net_lets_nobody_be_accused(net: str, names: str, export_folder: Path, tmp_path: Path):
     first, *others = NETS[net].exporters if names == "named" else NETS[net].exporters[::-1]
     trials = (
-        Trial(net=net, exporter=exporter, stripped=names == "stripped", kind="skipped", seed=0)
+        Trial(net=net, exporter=exporter, variant=Variant(names), kind="skipped", seed=0)
         for exporter in (first, *others)  # in the file of one exporter, the nodes that are drawn are left out unseen
     )
     case = next(case for trial in trials if (case := prepared(trial, folder=export_folder)) is not None)
