@@ -8,7 +8,7 @@ import dataclasses
 import enum
 from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["Graph", "Node", "PathStep", "Source", "Value", "ValueKind", "node_label"]
+__all__ = ["Graph", "Node", "PathStep", "Source", "Value", "ValueKind", "nested_label", "node_label"]
 
 
 class ValueKind(enum.Enum):
@@ -58,6 +58,12 @@ class PathStep:
 def node_label(index: int, op_type: str, *, name: str = "") -> str:
     """The name shown for a node: its own, or ``#INDEX:OpType`` when it has none."""
     return name or f"#{index}:{op_type}"
+
+
+def nested_label(path: Iterable[PathStep], label: str) -> str:
+    """A node's label behind the way to it: ``loop[3]/body/Add``, in the fourth iteration."""
+    steps = (f"{step.node}{'' if step.iteration is None else f'[{step.iteration}]'}/{step.graph}/" for step in path)
+    return "".join(steps) + label
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

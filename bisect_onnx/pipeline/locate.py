@@ -32,7 +32,7 @@ from bisect_onnx.pipeline.narrow import Narrowed
 from bisect_onnx.pipeline.prober import Prober
 from bisect_onnx.pipeline.region import Region
 from bisect_onnx.pipeline.request import LocateRequest
-from bisect_onnx.pipeline.rows import EMPTY_ALIGNMENT, alignment_summary, labelled, node_rows
+from bisect_onnx.pipeline.rows import EMPTY_ALIGNMENT, alignment_summary, labelled, node_rows, with_inner_rows
 from bisect_onnx.pipeline.screening import Screened, screen
 from bisect_onnx.pipeline.settle import Settled, Settling
 from bisect_onnx.pipeline.sides import Sides, open_sides
@@ -273,7 +273,7 @@ class _Locating:
         return self._finish(
             verdict,
             culprits=tuple(culprits),
-            nodes=rows,
+            nodes=with_inner_rows(rows, culprits),
             alignment=alignment_summary(region.graph, region, pairs, rows),
             search=SearchSummary(
                 strategy=Strategy.SCAN if steps is None else Strategy.BISECT,

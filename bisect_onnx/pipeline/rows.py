@@ -1,16 +1,16 @@
 """The report's rows about nodes and alignment, from what a search left behind."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.compare import Verdict
 from bisect_onnx.core.graph import Graph, Node, ValueKind
-from bisect_onnx.core.report import AlignmentSummary, NodeRow, PairRow, ReasonCode
+from bisect_onnx.core.report import AlignmentSummary, Culprit, NodeRow, PairRow, ReasonCode
 from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.region import Judged, Region
 
-__all__ = ["EMPTY_ALIGNMENT", "alignment_summary", "labelled", "node_rows"]
+__all__ = ["EMPTY_ALIGNMENT", "alignment_summary", "labelled", "node_rows", "with_inner_rows"]
 
 EMPTY_ALIGNMENT = AlignmentSummary(pairs=0, values=0, coverage=None, coverage_all=None, by_basis={}, unmatched=())
 
@@ -151,4 +151,34 @@ def alignment_summary(
         coverage_all=len(paired) / len(values) if values else None,
         by_basis=dict(sorted(Counter(pairs[name].basis.value for name in paired).items())),
         unmatched=tuple(unmatched),
+    )
+
+
+def with_inner_rows(rows: Iterable[NodeRow], culprits: Iterable[Culprit]) -> tuple[NodeRow, ...]:
+    """The rows, with one for each accused node of a body behind the node that holds it."""
+    inner: dict[int, list[Culprit]] = {}
+    for culprit in culprits:
+        if culprit.path:
+            inner.setdefault(culprit.index, []).append(culprit)
+    return tuple(each for row in rows for each in (row, *map(_inner_row, inner.get(row.index, ()))))
+
+
+def _inner_row(culprit: Culprit) -> NodeRow:
+    error = culprit.error
+    return NodeRow(
+        index=culprit.index,
+        node=culprit.node,
+        op_type=culprit.op_type,
+        path=culprit.path,
+        module=culprit.module,
+        pair=None,
+        verdict=Verdict.MISMATCH,
+        inherited=error.inherited.scaled if error.inherited is not None else None,
+        introduced=error.introduced.scaled if error.introduced is not None else None,
+        accumulated=error.accumulated.scaled if error.accumulated is not None else None,
+        noise=culprit.noise,
+        threshold=culprit.threshold,
+        impact=culprit.impact,
+        reason_code=None,
+        reason=None,
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bisect_onnx.core.compare import Verdict
 from bisect_onnx.core.finding import Finding
+from bisect_onnx.core.graph import nested_label
 from bisect_onnx.core.report import Culprit, OutputRow, Stage, Status
 from bisect_onnx.pipeline.commands import as_command
 from bisect_onnx.pipeline.request import LocateRequest
@@ -69,7 +70,7 @@ def _summary(
         where = f" in {first.module}" if first.module else ""
         others = f", and {len(culprits) - 1} more" if len(culprits) > 1 else ""
         verb = "introduces the error" if status is Status.LOCATED else "is suspected of the error"
-        return f"{first.node} ({first.op_type}){where} {verb}{others}"
+        return f"{nested_label(first.path, first.node)} ({first.op_type}){where} {verb}{others}"
     if stage in (Stage.OPTIMIZER, Stage.PROVIDER):
         who = "ONNX Runtime's optimisers" if stage is Stage.OPTIMIZER else "the execution provider"
         return f"{differs} in the requested configuration, and agree at level 0 on the CPU: {who} introduce the error"

@@ -42,7 +42,8 @@ def culprit_panel(culprit: Culprit, *, verbose: bool) -> Panel:
 
 
 def _identity(culprit: Culprit) -> Iterator[tuple[str, RenderableType]]:
-    yield "node", Wrapped(f"{node_place(culprit)}  (number {culprit.index} in the file)", style="bold")
+    place = f"inside number {culprit.index}" if culprit.path else f"number {culprit.index}"
+    yield "node", Wrapped(f"{node_place(culprit)}  ({place} in the file)", style="bold")
     yield "op", Wrapped(f"{culprit.op_type} ({culprit.domain or 'ai.onnx'})")
     if culprit.attributes:
         listed = [f"{name} = {rows.attribute(value)}" for name, value in culprit.attributes.items()]

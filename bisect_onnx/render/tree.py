@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from bisect_onnx.core.compare import Verdict
+from bisect_onnx.core.graph import nested_label
 from bisect_onnx.core.report import Culprit, NodeRow, ReasonCode, Report
 from bisect_onnx.render import rows
 
@@ -108,14 +109,8 @@ def tree_lines(report: Report, *, all_open: bool = False) -> list[Line]:
 
 
 def node_place(item: NodeRow | Culprit) -> str:
-    """The node's name, and where it lies when that is not the main graph."""
-    if not item.path:
-        return item.node
-    steps = " in ".join(
-        f"{step.graph} of {step.node}" + ("" if step.iteration is None else f", iteration {step.iteration}")
-        for step in reversed(item.path)
-    )
-    return f"{item.node} (in {steps})"
+    """The node's name, behind the way to it when it is not in the main graph."""
+    return nested_label(item.path, item.node)
 
 
 def reason_words(row: NodeRow, *, in_full: bool) -> str:

@@ -156,7 +156,7 @@ def test_many_healthy_layers_share_a_line():
     )
 
 
-def test_a_node_in_a_body_says_where_it_lies():
+def test_a_node_in_a_body_has_the_way_to_it_before_its_name():
     steps = (
         PathStep(node="Loop_3", index=3, graph="body", iteration=2),
         PathStep(node="If_1", index=1, graph="then_branch"),
@@ -164,7 +164,7 @@ def test_a_node_in_a_body_says_where_it_lies():
 
     row = node(0, "Add_0", "Add", path=steps)
 
-    assert node_place(row) == "Add_0 (in then_branch of If_1 in body of Loop_3, iteration 2)"
+    assert node_place(row) == "Loop_3[2]/body/If_1/then_branch/Add_0"
 
 
 @pytest.mark.parametrize("code", list(ReasonCode))
