@@ -74,7 +74,7 @@ def variants(node: Node) -> Iterator[NodeEdit]:
                 yield NodeEdit(index=node.index, op_type=other, attributes=_kept_attributes(node, other))
 
 
-def _attributes(node: Node) -> Iterator[dict[str, int | str | tuple[int, ...]]]:
+def _attributes(node: Node) -> Iterator[Mapping[str, int | str | tuple[int, ...]]]:
     """Settings that are mistaken for one another."""
     for name, default in _SWITCHES.get(node.op_type, {}).items():
         yield {name: 1 - int(bool(node.attributes.get(name, default)))}

@@ -17,7 +17,7 @@ from bisect_onnx.core.segments import fixed_ancestors
 from bisect_onnx.pipeline.experiments import numbers_of, right_with
 from bisect_onnx.pipeline.region import Judged, Region
 
-__all__ = ["FixedSuspects", "acquitted_values", "fixed_proof", "fixed_suspects", "unlike_the_reference"]
+__all__ = ["FixedSuspects", "acquitted_values", "fixed_proof", "fixed_suspects", "in_question", "unlike_the_reference"]
 
 # The input that says which shape the result has: a result of the right shape had the right one.
 SHAPE_INPUT = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Tile": 1, "Resize": 3}
@@ -49,7 +49,7 @@ def fixed_suspects(
     """
     found: dict[int, Node] = {}
     read: dict[str, int] = {}
-    for node in item.segment.nodes:
+    for node in in_question(item, acquitted):
         for name in node.reads:
             producer = graph.producer(name)
             if name in acquitted or name in pairs or producer is None or producer.op_type == "Constant":
@@ -64,6 +64,17 @@ def fixed_suspects(
         nodes=tuple(sorted(found.values(), key=graph.place)),
         read=tuple(sorted(read, key=lambda name: -read[name])),
     )
+
+
+def in_question(item: Judged, acquitted: Collection[str]) -> list[Node]:
+    """The segment's nodes without those that only lead to an acquitted value."""
+    wanted = {item.segment.output}
+    nodes = []
+    for node in reversed(item.segment.nodes):
+        if wanted & set(node.outputs):
+            nodes.append(node)
+            wanted.update(name for name in node.reads if name not in acquitted)
+    return nodes[::-1]
 
 
 def acquitted_values(item: Judged, *, region: Region, calls: Sequence[Node], right_shape: bool) -> frozenset[str]:
@@ -91,11 +102,15 @@ def acquitted_values(item: Judged, *, region: Region, calls: Sequence[Node], rig
 
 
 def _among(value: Array, theirs: Sequence[str], *, region: Region) -> bool:
-    """Whether one of the reference's values has the same elements."""
+    """Whether one of the reference's values has the same elements; start values of all layers are one on one side."""
     if value.dtype.kind not in "fiub" or value.size < 2:
         return False
     prints = {name: region.index.fingerprints[name] for name in theirs}
-    alike = [n for n, p in prints.items() if p.size == value.size and same_family(p.dtype, str(value.dtype))]
+    prints = {name: p for name, p in prints.items() if same_family(p.dtype, str(value.dtype))}
+    if (value == value.flat[0]).all():
+        number = float(value.flat[0])
+        return any(p.minimum == p.maximum == number and p.size and value.size % p.size == 0 for p in prints.values())
+    alike = [name for name, p in prints.items() if p.size == value.size]
     return any(np.array_equal(value.reshape(-1), region.prober.reference(name).reshape(-1)) for name in alike)
 
 

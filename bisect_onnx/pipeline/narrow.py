@@ -26,7 +26,13 @@ from bisect_onnx.pipeline.experiments import (
     right_with,
     weight_proof,
 )
-from bisect_onnx.pipeline.fixed_values import acquitted_values, fixed_proof, fixed_suspects, unlike_the_reference
+from bisect_onnx.pipeline.fixed_values import (
+    acquitted_values,
+    fixed_proof,
+    fixed_suspects,
+    in_question,
+    unlike_the_reference,
+)
 from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.knowledge import Gap
 from bisect_onnx.pipeline.prober import Prober
@@ -43,6 +49,9 @@ TAKES_A_BIAS = frozenset({
 
 # Give their input on; an Identity may stand where something should be computed.
 KEEPS_ALL = PASS_THROUGH - {"Identity"}
+
+# Keep every element, in another place.
+REARRANGING = KEEPS_ALL - {"Cast"} | {"Transpose", "DepthToSpace", "SpaceToDepth", "Concat"}
 
 # Values looked at on the way from what a node reads to what it should read.
 MOST_OPERANDS = 16
@@ -160,7 +169,12 @@ class _Narrowing:
         self.outer = calls_between(item, region=region, pairs=pairs)
         right = acquitted_values(part, region=region, calls=self.outer, right_shape=shaped)
         self.fixed = fixed_suspects(part, graph=region.graph, pairs=self.known, cleared=cleared, acquitted=right)
-        nodes = [node for node in part.segment.nodes if not _harmless(node, part, region=inner, right_shape=shaped)]
+        tail = _moving_tail(part) if not _only_rearranged(part, region=inner, pairs=inner_pairs) else frozenset()
+        nodes = [
+            node
+            for node in in_question(part, right)
+            if node.index not in tail and not _harmless(node, part, region=inner, right_shape=shaped)
+        ]
         own = [node for node in nodes if node.index not in cleared] or nodes or list(part.segment.nodes)
         self.suspects = [*self.fixed.nodes, *(node for node in own if node not in self.fixed.nodes)]
 
@@ -366,6 +380,16 @@ def _right_without(part: Judged, item: Judged, *, inner: Region, entry: Mapping[
     if item.pair.candidate not in got:
         return False
     return not inner.judged(item.pair, {**entry, part.pair.candidate: part.pair}, got[item.pair.candidate]).mismatch
+
+
+def _moving_tail(part: Judged) -> frozenset[int]:
+    """Indices of the last nodes, as long as they only put all elements in another place."""
+    found: set[int] = set()
+    for node in reversed(part.segment.nodes):
+        readers = [other for other in part.segment.nodes if set(node.outputs) & set(other.reads)]
+        if node.op_type in REARRANGING and all(reader.index in found for reader in readers):
+            found.add(node.index)
+    return frozenset(found)
 
 
 def _only_rearranged(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> bool:
