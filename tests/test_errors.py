@@ -47,6 +47,11 @@ EXAMPLES: dict[type[BisectOnnxError], BisectOnnxError] = {
             path=Path("/home/me/model.pt2"), kind="an exported program", detail="12 bytes", next_step="save it again"
         ),
         errors.UninitializedModuleError(description="model.py:build", parameter="head.weight"),
+        errors.SubmoduleNotFoundError(path="layer.0", root="Net", near=["layers.0"], known=["layers", "layers.0"]),
+        errors.SubmoduleNotCalledError(path="layers.0", root="model.py:build"),
+        errors.SubmodulePartError(
+            path="layers.0", where="/home/me/model.onnx", got="no value paired", next_step="export it alone"
+        ),
         errors.WeightsNotFoundError(path=Path("/home/me/best.pt")),
         errors.WeightsFormatError(
             path=Path("/home/me/best.pt"), got="an object of list", next_step="save module.state_dict() instead"

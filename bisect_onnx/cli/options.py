@@ -21,6 +21,7 @@ __all__ = [
     "Level",
     "MaxMemory",
     "Metric",
+    "Module",
     "Providers",
     "Quiet",
     "Reference",
@@ -77,6 +78,16 @@ Feeds = Annotated[
     ),
 ]
 Samples = Annotated[bool, typer.Option("--samples", help="The first axis of every input counts samples.")]
+Module = Annotated[
+    str | None,
+    typer.Option(
+        "--module",
+        metavar="PATH",
+        help="Compare one submodule alone, on what it is given in a run of the whole. MODEL.onnx may be the file of "
+        "the whole, or one exported from the submodule.",
+        show_default=False,
+    ),
+]
 Weights = Annotated[
     Path | None,
     typer.Option("--weights", metavar="FILE", help="Checkpoint to load into the reference.", show_default=False),

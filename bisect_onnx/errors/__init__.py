@@ -38,7 +38,9 @@ BisectOnnxError
 │   │   ├── FactoryFailedError            the factory raised
 │   │   ├── FactoryResultError            the factory returned something else than a module
 │   │   ├── ReferenceUnreadableError      a model file that its library cannot read
-│   │   └── UninitializedModuleError      lazy parameters
+│   │   ├── UninitializedModuleError      lazy parameters
+│   │   ├── SubmoduleNotFoundError        --module names no part of the reference
+│   │   └── SubmoduleNotCalledError       a run of the whole does not call it
 │   ├── RecordingError                    recorded activations that cannot be used
 │   └── WeightsError                      --weights cannot be loaded into the module
 │       ├── WeightsNotFoundError
@@ -53,6 +55,7 @@ BisectOnnxError
     ├── RuntimeFailedError                the runtime loaded a model and failed while it ran it
     ├── RuntimeNotInstalledError          the adapter exists, its library does not
     ├── TemporarySpaceError               no room for the weights that probes share
+    ├── SubmodulePartError                the submodule's part of the file was not found
     ├── SampleFailedError                 a side failed on one of several samples
     ├── DemoNotBuiltError                 the demo's files could not be written or exported
     ├── ReferenceFailedError              the reference's forward raised
@@ -110,6 +113,9 @@ from bisect_onnx.errors.reference import (
     ReferenceNotFoundError,
     ReferenceNotRepeatableError,
     ReferenceUnreadableError,
+    SubmoduleNotCalledError,
+    SubmoduleNotFoundError,
+    SubmodulePartError,
     UninitializedModuleError,
 )
 from bisect_onnx.errors.weights import (
@@ -169,6 +175,9 @@ __all__ = [
     "SamplesError",
     "SessionOptionValueError",
     "ShapeOptionError",
+    "SubmoduleNotCalledError",
+    "SubmoduleNotFoundError",
+    "SubmodulePartError",
     "TemporarySpaceError",
     "UninitializedModuleError",
     "UnknownProviderError",

@@ -19,6 +19,9 @@ __all__ = [
     "ReferenceNotFoundError",
     "ReferenceNotRepeatableError",
     "ReferenceUnreadableError",
+    "SubmoduleNotCalledError",
+    "SubmoduleNotFoundError",
+    "SubmodulePartError",
     "UninitializedModuleError",
 ]
 
@@ -198,5 +201,56 @@ class ReferenceNotRepeatableError(RuntimeTroubleError):
                 expected=f"{wanted} values made again",
                 got=f"{missing} of them missing",
                 next_step="make the forward repeat for equal inputs, or raise --max-memory so that one pass is enough",
+            )
+        )
+
+
+class SubmoduleNotFoundError(OpeningError):
+    """The reference has no such part; ``known`` is None when it has no parts that can be named."""
+
+    def __init__(self, *, path: str, root: str, near: Sequence[str], known: Sequence[str] | None) -> None:
+        if known is None:
+            expected, got = "a reference that is an nn.Module", f"{root}, which has no submodules"
+            next_step = "give the module itself as the reference: file.py:factory or package.module:factory"
+        else:
+            expected, got = f"the path of a submodule: {listing(known)}", f"{path!r}"
+            next_step = f"did you mean {listing(near)}?" if near else "see the names in module.named_modules()"
+        super().__init__(
+            page(
+                f"the reference has no submodule {path!r}",
+                where=f"--module, in {root}",
+                expected=expected,
+                got=got,
+                next_step=next_step,
+            )
+        )
+
+
+class SubmoduleNotCalledError(OpeningError):
+    """The submodule exists, and the run of the whole does not call it."""
+
+    def __init__(self, *, path: str, root: str) -> None:
+        super().__init__(
+            page(
+                f"the submodule {path!r} is never called",
+                where=f"--module, in a run of {root}",
+                expected="a call of it, whose inputs both sides are then given",
+                got="none: the forward uses its parts or its parameters, or another branch ran",
+                next_step="name a module that calls it or that it calls, or give inputs that take its branch",
+            )
+        )
+
+
+class SubmodulePartError(RuntimeTroubleError):
+    """The submodule's part of the file of the whole cannot be told, or its inputs are unknown."""
+
+    def __init__(self, *, path: str, where: str, got: str, next_step: str) -> None:
+        super().__init__(
+            page(
+                f"the submodule {path!r} cannot be compared alone",
+                where=where,
+                expected="values of the file that stand for its inputs and for its results",
+                got=got,
+                next_step=next_step,
             )
         )

@@ -17,6 +17,7 @@ def locate(
     inputs: object = None,
     *,
     samples: bool = False,
+    module: str | None = None,
     weights: str | Path | None = None,
     unsafe_load: bool = False,
     seed: int = 0,
@@ -45,6 +46,8 @@ def locate(
             ``--inputs`` takes; a list of mappings, of tuples or of paths is several samples. Every sample is run
             on both sides, and the worst one is located. None draws seeded random ones.
         samples: The first axis of every input counts samples, each of which is run apart.
+        module: Path of the one submodule to compare, on what it is given in a run of the whole; the file may be that
+            of the whole, or one exported from the submodule.
         weights: Checkpoint for the reference; the caller's own module is copied first.
         unsafe_load: Let the checkpoint unpickle more than tensors, which can run code from it.
         seed: Of random inputs.
@@ -76,6 +79,7 @@ def locate(
         reference=model,
         inputs=inputs,
         samples=samples,
+        module=module,
         weights=None if weights is None else Path(weights),
         unsafe_load=unsafe_load,
         seed=seed,

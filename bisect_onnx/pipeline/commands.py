@@ -12,8 +12,8 @@ __all__ = ["as_command"]
 
 # Options of `LocateRequest` that have one value, by their flags; `reference` and `inputs` are written apart.
 FLAGS = {
-    "weights": "--weights", "seed": "--seed", "level": "--level", "strategy": "--strategy", "atol": "--atol",
-    "rtol": "--rtol", "metric": "--metric", "threshold": "--threshold", "max_memory": "--max-memory",
+    "module": "--module", "weights": "--weights", "seed": "--seed", "level": "--level", "strategy": "--strategy",
+    "atol": "--atol", "rtol": "--rtol", "metric": "--metric", "threshold": "--threshold", "max_memory": "--max-memory",
 }  # fmt: skip
 
 

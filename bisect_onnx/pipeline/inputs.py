@@ -24,7 +24,7 @@ from bisect_onnx.pipeline.input_pairing import InputPairing, pair_inputs
 from bisect_onnx.pipeline.opening import OpenedReference
 from bisect_onnx.pipeline.random_inputs import draw_inputs
 
-__all__ = ["Feeds", "name_feeds", "resolve_feeds"]
+__all__ = ["Feeds", "input_row", "name_feeds", "resolve_feeds"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def resolve_feeds(
         arrays=checked,
         reference={name: reference[name] for name in dict.fromkeys(order) if name in reference},
         pairs=pairing.pairs,
-        rows=tuple(_row(name, array, source=given.source) for name, array in (checked | extra).items()),
+        rows=tuple(input_row(name, array, source=given.source) for name, array in (checked | extra).items()),
         notes=(*pairing.notes, *notes),
     )
 
@@ -247,7 +247,7 @@ def _require_reference_only(
         )
 
 
-def _row(name: str, array: Array, *, source: str) -> InputRow:
+def input_row(name: str, array: Array, *, source: str) -> InputRow:
     return InputRow(name=name, shape=array.shape, dtype=_dtype_name(array), range=_range(array), source=source)
 
 

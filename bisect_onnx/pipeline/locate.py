@@ -49,6 +49,8 @@ def locate(request: LocateRequest, *, on_event: Listener = ignore) -> Report:
         BisectOnnxError: Something could not be opened, or a runtime failed.
     """
     run = _Run(on_event)
+    if request.module is not None:
+        return _locate_submodule(request, run)
     with run.stage("open", "Opening both sides"):
         sides = open_sides(request)
     screened = None
@@ -57,6 +59,25 @@ def locate(request: LocateRequest, *, on_event: Listener = ignore) -> Report:
             screened = screen(sides, sides.samples, tolerance=_tolerance(request))
         sides = screened.sides
     return _Locating(request, sides, run, screened=screened).report()
+
+
+def _locate_submodule(request: LocateRequest, run: "_Run") -> Report:
+    from bisect_onnx.pipeline import submodule
+    from bisect_onnx.readers import onnx_file
+
+    with run.stage("open", "Opening both sides"):
+        file = onnx_file.read(request.candidate)
+        opened = submodule.require_module(request)
+        of_whole = submodule.is_file_of_whole(file, opened, str(request.module))
+        whole = submodule.opened_whole(request) if of_whole else None
+    stage = run.stage("submodule", "Running the whole for the submodule's inputs")
+    with stage, preflight.evaluation_mode(opened.module if whole is None else whole.module):
+        if whole is None:
+            part = submodule.exported_alone(request, file, opened)
+        else:
+            region, settled = _Locating(request, whole, run, screened=None).aligned()
+            part = submodule.cut_out(request, file, whole, region=region, settled=settled)
+    return part.told(_Locating(request, part.sides, run, screened=None).report())
 
 
 def _tolerance(request: LocateRequest) -> Tolerance:
@@ -97,6 +118,12 @@ class _Locating:
         self.tolerance = _tolerance(request)
         self.findings: list[Finding] = []
         self.compared = Comparison(sides, self.tolerance)
+
+    def aligned(self) -> tuple[Region, Settled]:
+        """The pairs of all values, whether or not the outputs agree."""
+        self.compared.run()
+        region = self._region(self.sides.reference.capture(self.sides.feeds.reference, max_bytes=self.sides.max_bytes))
+        return region, self._scan(region, self._parameter_names())
 
     def report(self) -> Report:
         with self.run.stage("confirm", "Running both sides as they are"):

@@ -15,6 +15,7 @@ class LocateRequest:
     reference: object  # REF as text, or an nn.Module, or another in-memory model torch knows
     inputs: object = None  # a path, a mapping or tuple of tensors or arrays, or a list of those; None draws random ones
     samples: bool = False  # the first axis of every input counts samples
+    module: str | None = None  # path of the one submodule that is compared
     weights: Path | None = None
     unsafe_load: bool = False
     seed: int = 0

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bisect_onnx.core.feeds import GivenFeeds, InputSignature
 from bisect_onnx.core.graph import Graph
@@ -15,7 +15,10 @@ from bisect_onnx.pipeline.request import LocateRequest
 from bisect_onnx.pipeline.samples import Rows, Samples, sources_of
 from bisect_onnx.runtimes.base import Candidate, Reference
 
-__all__ = ["Sides", "open_sides"]
+if TYPE_CHECKING:
+    from bisect_onnx.readers.onnx_file import OnnxFile
+
+__all__ = ["Sides", "open_candidate", "open_sides"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +40,6 @@ class Sides:
 def open_sides(request: LocateRequest) -> Sides:
     """Open the candidate, the reference and the feeds, in the order in which errors are cheapest to find."""
     from bisect_onnx.readers import onnx_file
-    from bisect_onnx.readers.onnx_kinds import shape_arithmetic
     from bisect_onnx.readers.signature import read_signature
 
     file = onnx_file.read(Path(request.candidate))
@@ -48,6 +50,12 @@ def open_sides(request: LocateRequest) -> Sides:
         inputs=sources_of(request.inputs)[0],
     )
     samples, feeds = _feeds(request, signature=read_signature(file.proto), graph=file.graph, opened=opened)
+    return dataclasses.replace(open_candidate(request, file, opened=opened, feeds=feeds), samples=samples)
+
+
+def open_candidate(request: LocateRequest, file: "OnnxFile", *, opened: OpenedReference, feeds: Feeds) -> Sides:
+    """Both sides, when the file is read, the reference is open and the feeds are known."""
+    from bisect_onnx.readers.onnx_kinds import shape_arithmetic
     from bisect_onnx.runtimes.ort import OrtCandidate
 
     candidate = OrtCandidate(
@@ -67,7 +75,6 @@ def open_sides(request: LocateRequest) -> Sides:
         notes=(*opened.notes, *feeds.notes),
         reference_runtime=opened.runtime,
         recorded=opened.recording is not None,
-        samples=samples,
     )
 
 

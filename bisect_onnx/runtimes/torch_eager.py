@@ -45,6 +45,7 @@ class EagerReference:
         """
         refuse_uninitialized(module, description=description)
         self.description = description
+        self.path = ""  # of the module in a whole: what begins the paths of its calls
         self._module = module
         self._binding: ArgumentBinding = Binding(module, example=inputs_example, bind_order=bind_order)
         self.input_names: tuple[str, ...] = self._binding.names
@@ -121,7 +122,7 @@ class EagerReference:
         return recorder.tape
 
     def _tracker(self) -> Tracker:
-        return ModuleTracker(self._module)
+        return ModuleTracker(self._module, path=self.path)
 
     @contextmanager
     def _translating_failures(self) -> Iterator[None]:

@@ -35,11 +35,12 @@ class Tracker(Protocol):
 class ModuleTracker:
     """Follows a module through torch's global hooks, so the modules' own hook tables stay as they are."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, *, path: str = "") -> None:
+        """``path`` begins the paths of all modules: where ``module`` stands in a whole."""
         self.finished: list[ModuleCall] = []
         self._module = module
         self._sources = SourceFinder(stop=ModuleTracker.call.__code__)
-        self._paths = {id(child): path for path, child in module.named_modules()}
+        self._paths = {id(child): name for name, child in module.named_modules(prefix=path)}
         self._counts: dict[str, int] = {}
         self._running: list[ModuleCall] = []
         self._names_of: NamesOf = lambda _: ()

@@ -18,8 +18,8 @@ def test_without_options_the_request_has_its_own_defaults(locate, fake):
 
 def test_every_option_reaches_the_request(locate, fake):
     arguments = (
-        "-i feeds.npz -i more.npz --samples --weights w.pt --unsafe-load --seed 7 --shape a=1,3 --shape b= "
-        "--provider cuda --provider cpu "
+        "-i feeds.npz -i more.npz --samples --module a.b --weights w.pt --unsafe-load --seed 7 --shape a=1,3 "
+        "--shape b= --provider cuda --provider cpu "
         "--level 1 --session-option intra_op_num_threads=1 --session-option k=a=b --custom-ops l.so "
         "--strategy bisect --atol 1e-3 --rtol 1e-2 --metric snr_db --threshold 60 --max-memory 512MiB"
     )
@@ -31,6 +31,7 @@ def test_every_option_reaches_the_request(locate, fake):
         reference="net.py:build",
         inputs=[Path("feeds.npz"), Path("more.npz")],
         samples=True,
+        module="a.b",
         weights=Path("w.pt"),
         unsafe_load=True,
         seed=7,

@@ -14,6 +14,7 @@ FULL = LocateRequest(
     candidate=Path("my model.onnx"),
     reference="net.py:build",
     inputs=Path("feeds 1.npz"),
+    module="layers.0",
     weights=Path("w.pt"),
     unsafe_load=True,
     seed=3,
@@ -59,9 +60,9 @@ def test_a_model_in_memory_is_asked_about_in_python():
     request = dataclasses.replace(FULL, reference=object(), inputs={"x": [1]}, shapes={})
 
     assert as_command(request, level=0) == (
-        "bisect_onnx.locate(model, 'my model.onnx', inputs, weights='w.pt', unsafe_load=True, seed=3, "
-        "providers=['cuda', 'cpu'], level=0, session_options={'intra_op_num_threads': '1'}, custom_ops=['ops.so'], "
-        "strategy='bisect', rtol=0.001, metric='snr_db', threshold=60.0, max_memory=1048576)"
+        "bisect_onnx.locate(model, 'my model.onnx', inputs, module='layers.0', weights='w.pt', unsafe_load=True, "
+        "seed=3, providers=['cuda', 'cpu'], level=0, session_options={'intra_op_num_threads': '1'}, "
+        "custom_ops=['ops.so'], strategy='bisect', rtol=0.001, metric='snr_db', threshold=60.0, max_memory=1048576)"
     )
     assert as_command(dataclasses.replace(SAMPLES, reference=object())) == (
         "bisect_onnx.locate(model, 'm.onnx', ['a.npz', 'b 2.npz'], samples=True)"
