@@ -29,6 +29,9 @@ from bisect_onnx.pipeline.bisecting import bisect_region
 from bisect_onnx.pipeline.comparing import Comparison
 from bisect_onnx.pipeline.knowledge import Gap
 from bisect_onnx.pipeline.narrow import Narrowed
+from bisect_onnx.pipeline.precision import weigh
+from bisect_onnx.pipeline.precision_format import LowerPrecision, lower_precision
+from bisect_onnx.pipeline.precision_report import told
 from bisect_onnx.pipeline.prober import Prober
 from bisect_onnx.pipeline.region import Region
 from bisect_onnx.pipeline.request import LocateRequest
@@ -176,12 +179,27 @@ class _Locating:
         elsewhere = self._other_stage(region)
         if elsewhere is not None:
             return self._finish(elsewhere)
+        lower = lower_precision(region.graph, region.plain, region.index)
+        if lower is not None:
+            return self._weighed(region, lower)
         with self.run.stage("search", "Testing every segment on the reference's values"):
             parameter_of = self._parameter_names()
             settled, steps = self._settle(region, parameter_of)
         with self.run.stage("certify", "Narrowing to the node and proving it"):
             accusations = accuse_all(region, settled, parameter_of=parameter_of, truth=self.compared.truth)
         return self._assemble(region, settled, accusations=accusations, steps=steps)
+
+    def _weighed(self, region: Region, lower: LowerPrecision) -> Report:
+        """The answer for a candidate in a lower precision than the reference."""
+        with self.run.stage("search", "Weighing every node of the lower precision"):
+            weighed = weigh(
+                region,
+                standing=self._output_pairs(region),
+                parameter_of=self._parameter_names(),
+                truth=self.compared.truth,
+            )
+        found = told(weighed, lower, region=region, compared=self.compared, sides=self.sides, request=self.request)
+        return self._finish(found.verdict, **found.fields)
 
     def _settle(self, region: Region, parameter_of: Mapping[str, str]) -> tuple[Settled, tuple[Step, ...] | None]:
         """The segments with their judgements; steps when they came by bisection, otherwise None."""
