@@ -10,7 +10,7 @@ from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, ErrorStats, compare_arrays
 from bisect_onnx.core.report import Certificate, Culprit, CulpritError
 from bisect_onnx.core.segments import fixed_ancestors
-from bisect_onnx.pipeline.bodies import gaps_in_the_file, has_bodies, in_the_file, open_bodies
+from bisect_onnx.pipeline.bodies import gaps_in_the_file, has_bodies, in_the_file, merged, open_bodies
 from bisect_onnx.pipeline.impact import impact_of
 from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.knowledge import Gap
@@ -80,6 +80,7 @@ def accuse_all(
         accuse(case.item, case.narrowed, region=region, pairs=case.pairs, computed=case.computed, truth=truth)
         for case in cases
     ]
+    inner = merged(inner)
     culprits += [culprit for culprit, _ in inner]
     narrowed = {culprit.index: found for culprit, found in reversed(inner)}
     narrowed |= {case.narrowed.node.index: case.narrowed for case in reversed(cases)}

@@ -7,7 +7,7 @@ on the reference's values. That is a model without bodies, and it is searched li
 import dataclasses
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from bisect_onnx.align.by_parameter import ParameterMatcher
 from bisect_onnx.core.alignment import Pair
@@ -25,7 +25,7 @@ from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.settle import Settled, Settling
 from bisect_onnx.runtimes.base import Choice, Origin, WrittenOut
 
-__all__ = ["Opened", "gaps_in_the_file", "has_bodies", "in_the_file", "open_bodies"]
+__all__ = ["Opened", "gaps_in_the_file", "has_bodies", "in_the_file", "merged", "open_bodies"]
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,21 @@ def _settled(
     inner = _region(written, region=region, entry=entry, feeds=feeds)
     outputs = {item.pair.candidate: item.pair}
     settled = Settling(inner, outputs=outputs, parameter_of=parameter_of, narrow=False).settle()
+    settled = dataclasses.replace(settled, judged=_each_once(settled, written))
     return Opened(item=item, region=inner, settled=settled, written=written, parameter_of=parameter_of)
+
+
+def _each_once(settled: Settled, written: WrittenOut) -> dict[str, Judged]:
+    """The judgements without those of later iterations on what went wrong in an earlier one already."""
+    seen: set[frozenset[object]] = set()
+    kept = {}
+    for name, item in settled.judged.items():
+        places = frozenset(_anywhere(written.origins[node.index]) for node in item.segment.nodes)
+        if not item.mismatch or places not in seen:
+            kept[name] = item
+        if item.mismatch:
+            seen.add(places)
+    return kept
 
 
 def _region(written: WrittenOut, *, region: Region, entry: Mapping[str, Pair], feeds: Mapping[str, Array]) -> Region:
@@ -193,7 +207,8 @@ def in_the_file(
     for culprit in sorted(culprits, key=lambda each: each.index):
         origin, how = opened.written.origins[culprit.index], narrowed[culprit.index]
         inside = [other for other in how.suspects if opened.written.origins[other.index].path]
-        if how.decision is Decision.RANKED and inside:
+        places = {_anywhere(each) for each in _members(opened, culprit)}
+        if how.decision is Decision.RANKED and inside and len(places) > 1:
             return [_closed(opened, culprit, how, first=inside[0], region=region, truth=truth)]
         key = _anywhere(origin)
         if key not in found:
@@ -241,9 +256,8 @@ def _translated(
 ) -> tuple[Culprit, Narrowed]:
     """The culprit in terms of the user's file, with the errors of the real run."""
     written = opened.written
-    origin = written.origins[culprit.index]
+    origin = _earliest(opened, culprit)
     node = origin.node
-    by_name = {each.name: written.origins[each.index].node for each in opened.region.graph.nodes}
     real = _RealRun(opened, region=region)
     weight = how.weight
     if weight is not None:
@@ -259,11 +273,45 @@ def _translated(
         inputs=node.inputs,
         outputs=node.outputs,
         attributes=node.attributes,
-        group=tuple(dict.fromkeys([node.name, *(by_name[name].name for name in culprit.group)])),
+        group=tuple(dict.fromkeys([node.name, *(each.node.name for each in _members(opened, culprit))])),
         error=real.error(culprit),
         impact=real.impact(origin, truth=truth),
     )
     return translated, dataclasses.replace(how, node=node, weight=weight)
+
+
+def _members(opened: Opened, culprit: Culprit) -> list[Origin]:
+    """The nodes of the culprit's segment."""
+    named = {each.name: opened.written.origins[each.index] for each in opened.region.graph.nodes}
+    return [named[name] for name in culprit.group]
+
+
+def _earliest(opened: Opened, culprit: Culprit) -> Origin:
+    """The accused node in the first iteration that its segment holds: a segment may reach over several."""
+    origins = opened.written.origins
+    accused = origins[culprit.index]
+    copies = [each for each in _members(opened, culprit) if _anywhere(each) == _anywhere(accused)]
+    return min((accused, *copies), key=lambda origin: [step.iteration or 0 for step in origin.path])
+
+
+def merged(found: Iterable[tuple[Culprit, Narrowed]]) -> list[tuple[Culprit, Narrowed]]:
+    """Each node once: one of a loop with two outputs is found from both, one of a function in every call.
+
+    Not so what is wrong with the weights that a function is called with.
+    """
+    kept: dict[object, tuple[Culprit, Narrowed]] = {}
+    for culprit, how in found:
+        steps = [dataclasses.replace(step, iteration=None) for step in culprit.path]
+        called = max((place for place, step in enumerate(steps) if ":" in step.graph), default=None)
+        if called is None or how.decision is Decision.WEIGHT:
+            key: object = (tuple(steps), culprit.index, culprit.node)
+        else:
+            key = (steps[called].graph, tuple(steps[called + 1 :]), how.node.index)
+        other = kept.setdefault(key, (culprit, how))[0]
+        first = min(other, culprit, key=lambda each: [step.iteration or 0 for step in each.path])
+        impacts = [each.impact for each in (culprit, other) if each.impact is not None]
+        kept[key] = (dataclasses.replace(first, impact=max(impacts, default=None)), how)
+    return list(kept.values())
 
 
 def gaps_in_the_file(opened: Opened, gaps: Sequence[Gap]) -> list[Gap]:
