@@ -135,6 +135,7 @@ EXAMPLES: dict[type[BisectOnnxError], BisectOnnxError] = {
         errors.RecordingError(
             path=Path("/home/me/values.npz"), expected="arrays", got="an empty archive", next_step="capture again"
         ),
+        errors.KeepListToleranceError(path=Path("/home/me/keep.txt")),
         errors.OutputPathError(
             option="--json",
             path=Path("/home/me/out/report.json"),

@@ -29,6 +29,7 @@ def locate(
     rtol: options.Rtol = None,
     metric: options.Metric = None,
     threshold: options.Threshold = None,
+    keep_list: options.KeepList = None,
     max_memory: options.MaxMemory = None,
     presentation: Presentation,
 ) -> None:
@@ -66,6 +67,8 @@ def locate(
         rtol=rtol,
         metric=metric,
         threshold=threshold,
+        keep_list=keep_list,
+        force=presentation.force,
         max_memory=max_bytes,
     )
     raise typer.Exit(locate_and_show(request, presentation))

@@ -18,6 +18,7 @@ __all__ = [
     "Feeds",
     "Force",
     "JsonTarget",
+    "KeepList",
     "Level",
     "MaxMemory",
     "Metric",
@@ -149,6 +150,16 @@ Metric = Annotated[
 Threshold = Annotated[
     float | None,
     typer.Option("--threshold", metavar="F", help="The limit of --metric.", show_default=False),
+]
+KeepList = Annotated[
+    Path | None,
+    typer.Option(
+        "--keep-list",
+        metavar="FILE",
+        help="For a candidate in a lower precision: write the nodes to keep in the higher one so that the outputs come "
+        "inside the tolerance given by --atol, --rtol or --metric; one name a line.",
+        show_default=False,
+    ),
 ]
 MaxMemory = Annotated[
     str | None,

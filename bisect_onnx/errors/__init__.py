@@ -29,6 +29,7 @@ BisectOnnxError
 │   │   ├── RandomFeedError               nothing sensible can be drawn for this type
 │   │   ├── InputPairingError             candidate's and reference's inputs cannot be told apart
 │   │   └── FeedsDoNotFitModuleError      arrays and forward arguments do not match
+│   ├── KeepListToleranceError            --keep-list without the tolerance that it is about
 │   ├── OutputPathError                   a file of ours cannot go where it was asked to
 │   ├── OpeningError                      REF, the side that is right, cannot be opened
 │   │   ├── ReferenceNotFoundError        no such file or package
@@ -98,7 +99,7 @@ from bisect_onnx.errors.feeds import (
     SamplesError,
     ShapeOptionError,
 )
-from bisect_onnx.errors.output import DemoNotBuiltError, OutputPathError, TemporarySpaceError
+from bisect_onnx.errors.output import DemoNotBuiltError, KeepListToleranceError, OutputPathError, TemporarySpaceError
 from bisect_onnx.errors.reference import (
     FACTORY_RESULTS,
     REFERENCE_FORMS,
@@ -151,6 +152,7 @@ __all__ = [
     "FeedsNotFoundError",
     "FeedsUnreadableError",
     "InputPairingError",
+    "KeepListToleranceError",
     "ModelFileError",
     "ModelNotFoundError",
     "ModelNotLoadedError",

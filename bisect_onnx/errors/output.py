@@ -6,6 +6,7 @@ from bisect_onnx.errors.base import RuntimeTroubleError, UsageError, page
 
 __all__ = [
     "DemoNotBuiltError",
+    "KeepListToleranceError",
     "OutputPathError",
     "TemporarySpaceError",
 ]
@@ -22,6 +23,21 @@ class OutputPathError(UsageError):
                 expected=expected,
                 got=got,
                 next_step=next_step,
+            )
+        )
+
+
+class KeepListToleranceError(UsageError):
+    """Which nodes are to be kept in the higher precision is asked without saying how near the outputs must come."""
+
+    def __init__(self, *, path: Path) -> None:
+        super().__init__(
+            page(
+                f"no tolerance is given for the nodes that are to be kept in {path.name!r}",
+                where="--keep-list",
+                expected="--atol, --rtol, or --metric with --threshold: how near the outputs are to come",
+                got="none of them",
+                next_step="add --atol 1e-3, or whatever your use of the outputs allows",
             )
         )
 

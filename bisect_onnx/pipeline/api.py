@@ -31,6 +31,8 @@ def locate(
     rtol: float | None = None,
     metric: str | None = None,
     threshold: float | None = None,
+    keep_list: str | Path | None = None,
+    force: bool = False,
     max_memory: int | None = None,
     on_event: "Listener | None" = None,
 ) -> "Report":
@@ -61,6 +63,9 @@ def locate(
         rtol: Largest difference relative to the reference element.
         metric: A figure of the errors (``cosine``, ``snr_db``, ``max_abs``, ...) judged by ``threshold``.
         threshold: Limit for ``metric``: a lower one for ``cosine`` and ``snr_db``, an upper one otherwise.
+        keep_list: Where to write the nodes that a lower-precision candidate must keep in the higher precision to
+            come inside the tolerance, one name a line.
+        force: Replace a file that is there.
         max_memory: Bytes for the reference's kept values; None: half of what the machine has free.
         on_event: Called with each event of `bisect_onnx.core.events`.
 
@@ -93,6 +98,8 @@ def locate(
         rtol=rtol,
         metric=metric,
         threshold=threshold,
+        keep_list=None if keep_list is None else Path(keep_list),
+        force=force,
         max_memory=max_memory,
     )
     return use_case.locate(request, on_event=ignore if on_event is None else on_event)

@@ -14,6 +14,7 @@ __all__ = ["as_command"]
 FLAGS = {
     "module": "--module", "weights": "--weights", "seed": "--seed", "level": "--level", "strategy": "--strategy",
     "atol": "--atol", "rtol": "--rtol", "metric": "--metric", "threshold": "--threshold", "max_memory": "--max-memory",
+    "keep_list": "--keep-list",
 }  # fmt: skip
 
 
@@ -35,6 +36,8 @@ def _in_shell(request: LocateRequest, changes: set[str]) -> str:
     for name, value in _telling(request, changes):
         if name in FLAGS:
             words += [FLAGS[name], str(value)]
+    if request.force:
+        words.append("--force")
     if request.unsafe_load:
         words.append("--unsafe-load")
     for name, shape in request.shapes.items():

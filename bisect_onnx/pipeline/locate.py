@@ -31,7 +31,8 @@ from bisect_onnx.pipeline.knowledge import Gap
 from bisect_onnx.pipeline.narrow import Narrowed
 from bisect_onnx.pipeline.precision import weigh
 from bisect_onnx.pipeline.precision_format import LowerPrecision, lower_precision
-from bisect_onnx.pipeline.precision_report import told
+from bisect_onnx.pipeline.precision_keep_file import check_keep_list
+from bisect_onnx.pipeline.precision_report import told, with_keep_list, written_keep_list
 from bisect_onnx.pipeline.prober import Prober
 from bisect_onnx.pipeline.region import Region
 from bisect_onnx.pipeline.request import LocateRequest
@@ -51,6 +52,7 @@ def locate(request: LocateRequest, *, on_event: Listener = ignore) -> Report:
     Raises:
         BisectOnnxError: Something could not be opened, or a runtime failed.
     """
+    check_keep_list(request)
     run = _Run(on_event)
     if request.module is not None:
         return _locate_submodule(request, run)
@@ -199,6 +201,9 @@ class _Locating:
                 truth=self.compared.truth,
             )
         found = told(weighed, lower, region=region, compared=self.compared, sides=self.sides, request=self.request)
+        if self.request.keep_list is not None:
+            with self.run.stage("keep", "Finding the nodes to keep in the higher precision"):
+                found = with_keep_list(found, weighed, lower, region=region, compared=self.compared, sides=self.sides)
         return self._finish(found.verdict, **found.fields)
 
     def _settle(self, region: Region, parameter_of: Mapping[str, str]) -> tuple[Settled, tuple[Step, ...] | None]:
@@ -342,6 +347,7 @@ class _Locating:
             "search": SearchSummary(strategy=Strategy.NONE, runs=self.sides.candidate.runs),
         }
         values.update(fields)
+        verdict = written_keep_list(verdict, values, self.request)
         return Report(
             status=verdict.status,
             stage=verdict.stage,

@@ -163,5 +163,6 @@ def _moved_weights(region: Region, *, generator: np.random.Generator) -> Iterato
 def _whole_steps(array: Array, *, generator: np.random.Generator) -> Array:
     limits = np.iinfo(array.dtype)
     draw = generator.random(array.shape)
-    change = (draw < _STEP_PROBABILITY).astype(np.int16) - (draw > 1 - _STEP_PROBABILITY)
-    return np.clip(array.astype(np.int16) + change, limits.min, limits.max).astype(array.dtype)
+    change = np.where(draw < _STEP_PROBABILITY, 1, 0) - np.where(draw > 1 - _STEP_PROBABILITY, 1, 0)
+    moved: Array = np.clip(array.astype(np.int64) + change, limits.min, limits.max).astype(array.dtype)
+    return moved

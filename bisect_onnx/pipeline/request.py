@@ -29,4 +29,6 @@ class LocateRequest:
     rtol: float | None = None
     metric: str | None = None  # a field of `core.compare.ErrorStats`, with ``threshold``
     threshold: float | None = None
+    keep_list: Path | None = None  # where to write the nodes to keep in the higher precision; needs a tolerance
+    force: bool = False  # replace files that are not ours
     max_memory: int | None = None  # bytes for kept values; None: half of what the machine has free

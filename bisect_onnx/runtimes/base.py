@@ -73,6 +73,19 @@ class Capture(Protocol):
         """
         ...
 
+    def recompute(self, fetch: Sequence[str], *, given: Mapping[str, Array]) -> dict[str, Array]:
+        """What the reference makes of other values: its calls on ``given``, in its own precision or a higher one.
+
+        Args:
+            fetch: Values wanted.
+            given: Arrays in the place of captured values, of their shapes; everything else is as captured, or
+                computed from these. A name that is also in ``fetch`` is returned as its own call computes it.
+
+        Returns:
+            One array per name; a name whose calls cannot be repeated is absent.
+        """
+        ...
+
     def open_up(self, fetch: Sequence[str], *, given: Sequence[str]) -> "Capture":
         """Repeat the calls between ``given`` and ``fetch`` with each ATen op decomposed further.
 

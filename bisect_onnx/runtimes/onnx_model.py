@@ -77,6 +77,15 @@ class OnnxCapture:
         """Nothing: the runtime has no float64 kernel for most operators, so no value can be repeated exactly."""
         return {}
 
+    def recompute(self, fetch: Sequence[str], *, given: Mapping[str, Array]) -> dict[str, Array]:
+        """See `Capture.recompute`."""
+        # A value without a declared dtype is taken as it was captured.
+        like = {name: self.graph.values[name].dtype or self.fingerprints[name].dtype for name in given}
+        arrays = {name: array.astype(np.dtype(like[name]), copy=False) for name, array in given.items()}
+        feeds = {**self._feeds, **{name: array for name, array in arrays.items() if name in self._feeds}}
+        cuts = {name: array for name, array in arrays.items() if name not in self._feeds}
+        return self._runtime.probe(feeds, fetch=[name for name in fetch if name not in self._unexposable], cuts=cuts)
+
     def open_up(self, fetch: Sequence[str], *, given: Sequence[str]) -> "OnnxCapture":
         """This capture itself: ONNX nodes are as far open as they go."""
         return self

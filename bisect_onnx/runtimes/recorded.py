@@ -85,6 +85,10 @@ class RecordedCapture:
         """Nothing: there is no model to repeat."""
         return {}
 
+    def recompute(self, fetch: Sequence[str], *, given: Mapping[str, Array]) -> dict[str, Array]:
+        """Nothing: there are values, and no calls that could be repeated."""
+        return {}
+
     def open_up(self, fetch: Sequence[str], *, given: Sequence[str]) -> "RecordedCapture":
         """This capture itself: what was not recorded cannot be seen."""
         return self

@@ -8,7 +8,7 @@ import torch
 from bisect_onnx.core.graph import Graph
 from bisect_onnx.core.tensor import Fingerprint
 from bisect_onnx.errors import ReferenceNotRepeatableError
-from bisect_onnx.runtimes.torch_arrays import Array, to_numpy
+from bisect_onnx.runtimes.torch_arrays import Array, to_numpy, to_tensor
 from bisect_onnx.runtimes.torch_tape import ModuleCall, Tape
 from bisect_onnx.runtimes.torch_vault import Fingerprints, Vault
 
@@ -69,6 +69,19 @@ class TorchCapture:
         if seed not in self._exact_runs:
             self._exact_runs[seed] = ExactRun(self._tape, self.tensors, seed=seed, max_bytes=self._vault.max_bytes)
         return self._exact_runs[seed].values(fetch, given=given)
+
+    def recompute(self, fetch: Sequence[str], *, given: Mapping[str, Array]) -> dict[str, Array]:
+        """See `Capture.recompute`; in float64."""
+        from bisect_onnx.runtimes.torch_exact import ExactRun
+
+        others = {name: to_tensor(array).to(self._tape.values[name].dtype) for name, array in given.items()}
+
+        def recorded(names: Sequence[str]) -> Mapping[str, torch.Tensor]:
+            own = self.tensors([name for name in names if name not in others])
+            return {name: others[name] if name in others else own[name] for name in names}
+
+        run = ExactRun(self._tape, recorded, seed=None, max_bytes=0)
+        return run.values(fetch, given=list(given))
 
     def open_up(self, fetch: Sequence[str], *, given: Sequence[str]) -> "TorchCapture":
         """See `Capture.open_up`."""
