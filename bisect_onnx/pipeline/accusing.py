@@ -10,7 +10,7 @@ from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, ErrorStats, compare_arrays
 from bisect_onnx.core.report import Certificate, Culprit, CulpritError
 from bisect_onnx.core.segments import fixed_ancestors
-from bisect_onnx.pipeline.bodies import gaps_in_the_file, has_bodies, in_the_file, merged, open_bodies
+from bisect_onnx.pipeline.bodies import gaps_in_the_file, has_bodies, in_the_file, merged, open_bodies, reopened
 from bisect_onnx.pipeline.impact import impact_of
 from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.knowledge import Gap
@@ -41,6 +41,7 @@ def accuse_all(
         parameter_of: Reference parameter by candidate initializer.
         truth: The reference's outputs by candidate output name.
     """
+    settled = reopened(region, settled)
     explained = {gap.reader for gap in settled.missing}
     cases: list[_Case] = []
     inner: list[tuple[Culprit, Narrowed]] = []
@@ -53,6 +54,9 @@ def accuse_all(
             region, settled, but={node.index for node in item.segment.nodes if node not in accused.segment.nodes}
         )
         opened = open_bodies(item, region=region, pairs=pairs) if has_bodies(item, region.graph) else None
+        if isinstance(opened, Narrowed):
+            cases.append(_Case(item=item, pairs=pairs, computed=computed, narrowed=opened))
+            continue
         if opened is not None:
             inside = accuse_all(opened.region, opened.settled, parameter_of=opened.parameter_of, truth={})
             gaps += gaps_in_the_file(opened, inside.gaps)

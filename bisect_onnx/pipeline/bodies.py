@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from bisect_onnx.align.by_parameter import ParameterMatcher
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, ErrorStats, compare_arrays
-from bisect_onnx.core.graph import Graph, Node
+from bisect_onnx.core.graph import Graph, Node, PathStep
 from bisect_onnx.core.report import Culprit, CulpritError
 from bisect_onnx.errors import RuntimeFailedError
 from bisect_onnx.pipeline.experiments import calls_between
@@ -23,9 +23,9 @@ from bisect_onnx.pipeline.narrow import Decision, Narrowed
 from bisect_onnx.pipeline.prober import Prober
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.settle import Settled, Settling
-from bisect_onnx.runtimes.base import Choice, Origin, WrittenOut
+from bisect_onnx.runtimes.base import Choice, Origin, Place, WrittenOut
 
-__all__ = ["Opened", "gaps_in_the_file", "has_bodies", "in_the_file", "merged", "open_bodies"]
+__all__ = ["Opened", "gaps_in_the_file", "has_bodies", "in_the_file", "merged", "open_bodies", "reopened"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def has_bodies(item: Judged, graph: Graph) -> bool:
     return any(node.subgraphs or f"{node.domain}:{node.op_type}" in functions for node in item.segment.nodes)
 
 
-def open_bodies(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> Opened | None:
+def open_bodies(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> Opened | Narrowed | None:
     """Write the segment out and settle it.
 
     Args:
@@ -56,7 +56,7 @@ def open_bodies(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> O
         pairs: All pairs.
 
     Returns:
-        None when there is nothing to see inside, or when the fault lies in what decides how the model goes.
+        What decides how a Loop goes when that is the fault; None when there is nothing to see inside.
     """
     entry = {name: pairs[name] for name in item.segment.inputs}
     values = {
@@ -65,8 +65,11 @@ def open_bodies(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> O
     feeds = {name: array for name, array in values.items() if array is not None}
     try:
         written = region.prober.candidate.written_out(feeds, output=item.pair.candidate, choices={})
-        if written is None or _goes_astray(item, written, region=region, feeds=feeds):
+        if written is None:
             return None
+        astray = _goes_astray(item, written, region=region, feeds=feeds)
+        if astray is not None:
+            return _decided(written, astray)
         return _settled(
             item,
             written,
@@ -78,6 +81,28 @@ def open_bodies(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> O
     except RuntimeFailedError as error:
         logger.info("bodies of %s stay closed: %s", item.segment.nodes[-1].name, error)
         return None
+
+
+def reopened(region: Region, settled: Settled) -> Settled:
+    """The same without gaps that are none: behind a loop that ended early everything after it seems to be missing."""
+    for gap in settled.missing:
+        producer = region.graph.producer(gap.value)
+        if producer is None or not producer.subgraphs or gap.reader not in settled.pairs:
+            continue
+        pairs = {name: pair for name, pair in settled.pairs.items() if name != gap.value}
+        fed = [pairs[name] for name in region.segment(gap.reader, pairs).inputs if name in region.plain]
+        again = region.run(fed, [gap.reader])
+        item = region.judged(pairs[gap.reader], pairs, again[gap.reader])
+        if item.mismatch and isinstance(open_bodies(item, region=region, pairs=pairs), Narrowed):
+            judged = {name: each for name, each in settled.judged.items() if name != gap.value}
+            settled = dataclasses.replace(
+                settled,
+                pairs=pairs,
+                judged={**judged, gap.reader: item},
+                forced={**settled.forced, **again},
+                missing=tuple(other for other in settled.missing if other != gap),
+            )
+    return settled
 
 
 def _settled(
@@ -136,14 +161,15 @@ def _parameter_names(written: WrittenOut, parameters: Mapping[str, Array]) -> di
     return found
 
 
-def _goes_astray(item: Judged, written: WrittenOut, *, region: Region, feeds: Mapping[str, Array]) -> bool:
-    """Whether the segment is right on another branch or after another number of iterations.
+def _goes_astray(item: Judged, written: WrittenOut, *, region: Region, feeds: Mapping[str, Array]) -> Place | None:
+    """The node that should go another way: on another branch, or after another number of iterations all is right.
 
     Then what is inside does what it should, and the fault is in what decides.
     """
-    asked = functools.partial(_gives, item, region=region, feeds=feeds)
-    if asked(written, fetch=sorted(written.states - {item.pair.candidate})):
-        return True
+    asked = functools.partial(_right, item, region=region, feeds=feeds)
+    early = asked(written, fetch=sorted(written.states.keys() - {item.pair.candidate}))
+    if early:
+        return written.states[early[0]]
     for place, choice in written.choices.items():
         for other in _otherwise(choice):
             try:
@@ -151,10 +177,40 @@ def _goes_astray(item: Judged, written: WrittenOut, *, region: Region, feeds: Ma
                     feeds, output=item.pair.candidate, choices={place: other}
                 )
                 if elsewhere is not None and asked(elsewhere, fetch=[item.pair.candidate, *sorted(elsewhere.states)]):
-                    return True
+                    return place
             except RuntimeFailedError as error:
-                logger.info("%s does not go another way: %s", choice.op_type, error)
-    return False
+                logger.info("%s does not go another way: %s", choice.node.name, error)
+    return None
+
+
+def _decided(written: WrittenOut, place: Place) -> Narrowed | None:
+    """What makes a Loop end when it does: a node of its body, or itself; None for an If, which is told elsewhere."""
+    choice = written.choices[place]
+    path, index = place
+    outer = path[0].index if path else index
+    loop = dataclasses.replace(choice.node, index=outer, path=path)
+    if loop.op_type != "Loop":
+        return None
+    deciding = _deciding(loop.subgraphs[0])
+    if len(deciding) == 1:
+        step = PathStep(node=loop.name, index=index, graph="body", iteration=choice.taken - 1)
+        node = dataclasses.replace(deciding[0], index=outer, path=(*path, step))
+        return Narrowed(node=node, suspects=(node,), decision=Decision.EDITED)
+    decision = Decision.RANKED if deciding else Decision.EDITED
+    return Narrowed(node=loop, suspects=(loop, *deciding), decision=decision)
+
+
+def _deciding(body: Graph) -> list[Node]:
+    """The nodes of a body that the condition to go on is computed by, and nothing else."""
+    condition, *rest = body.outputs
+    ours, others = body.ancestors([condition]), body.ancestors(rest)
+    return [
+        node
+        for node in body.nodes
+        if node.op_type not in ("Cast", "Constant", "Identity")
+        and ours.intersection(node.outputs)
+        and not others.intersection(node.outputs)
+    ]
 
 
 def _otherwise(choice: Choice) -> tuple[int, ...]:
@@ -163,27 +219,28 @@ def _otherwise(choice: Choice) -> tuple[int, ...]:
     A loop that is the end of its segment shows on the way what fewer iterations give; twice as many and some more
     show what it would have given later. Where something follows it, the nearest numbers are tried.
     """
-    if choice.op_type == "If":
+    if choice.node.op_type == "If":
         return (1 - choice.taken,)
-    if choice.op_type == "Loop":
+    if choice.node.op_type == "Loop":
         near = [choice.taken + step for step in (-1, 1, -2, 2) if choice.taken + step > 0]
         return (*near, 2 * choice.taken + 8)
     return ()
 
 
-def _gives(
+def _right(
     item: Judged, written: WrittenOut, *, fetch: Sequence[str], region: Region, feeds: Mapping[str, Array]
-) -> bool:
-    """Whether one of the values is the reference's result."""
+) -> list[str]:
+    """Which of the values are the reference's result."""
     computed = [name for name in fetch if written.candidate.graph.producer(name) is not None]
     wanted = region.prober.reference(item.pair.reference)
     values = written.candidate.probe(feeds, fetch=computed, cuts={}) if computed else {}
-    return any(
-        array.size == wanted.size
+    return [
+        name
+        for name, array in values.items()
+        if array.size == wanted.size
         and array.dtype == wanted.dtype
         and scaled_gap(wanted.reshape(array.shape), array) <= item.judgement.threshold
-        for array in values.values()
-    )
+    ]
 
 
 def in_the_file(

@@ -37,7 +37,7 @@ class Origin:
 class Choice:
     """How a control flow node goes: the branch (0 for else), or the number of iterations."""
 
-    op_type: str
+    node: Node
     taken: int
 
 
@@ -186,4 +186,4 @@ class WrittenOut:
     origins: Sequence[Origin]  # by index of the node in the candidate
     original: Mapping[str, str]  # name in the user's file of each value that was given a new name
     choices: Mapping[Place, Choice]
-    states: frozenset[str]  # what iterations of a Loop hand on, the last ones too
+    states: Mapping[str, Place]  # what iterations of a Loop hand on, the last ones too, and which Loop it is

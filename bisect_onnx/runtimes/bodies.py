@@ -13,7 +13,7 @@ import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 from bisect_onnx.core.graph import Graph, Node, PathStep
-from bisect_onnx.runtimes.base import Origin
+from bisect_onnx.runtimes.base import Origin, Place
 from bisect_onnx.runtimes.expose import bodies, own_names
 
 __all__ = ["BRANCHES", "FlatNode", "Unfolding", "is_control", "renamed"]
@@ -53,7 +53,7 @@ class Unfolding:
     def __init__(self, *, prefix: str, opset: int, functions: Mapping[str, tuple[onnx.FunctionProto, Graph]]) -> None:
         self.initializers: dict[str, TensorProto] = {}
         self.original: dict[str, str] = {}
-        self.states: set[str] = set()  # what iterations of a Loop hand on
+        self.states: dict[str, Place] = {}  # what iterations of a Loop hand on
         self.functions = functions
         self.prefix = prefix
         self._opset = opset
@@ -107,7 +107,7 @@ class Unfolding:
             )
             found += nodes
             condition, states = results[0], results[1 : 1 + len(states)]
-            self.states.update(states)
+            self.states.update(dict.fromkeys(states, flat.origin.place))
             for items, item in zip(stacked, results[1 + len(states) :], strict=True):
                 items.append(item)
         for items, output in zip(stacked, outputs[len(states) :], strict=True):

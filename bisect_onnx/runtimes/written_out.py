@@ -82,7 +82,7 @@ class _Writing:
             origins=tuple(node.origin for node in flat),
             original=self._unfolding.original,
             choices=self._choices,
-            states=frozenset(self._unfolding.states),
+            states=self._unfolding.states,
         )
 
     def _folded(self, node: FlatNode) -> bool:
@@ -110,7 +110,7 @@ class _Writing:
                 found += self._unfolding.call(node)
             else:
                 choice = self._wanted.get(node.origin.place, went[node.origin.place])
-                self._choices[node.origin.place] = Choice(op_type=node.proto.op_type, taken=choice)
+                self._choices[node.origin.place] = Choice(node=node.origin.node, taken=choice)
                 unfolded = self._unfolded(node, choice)
                 if unfolded is None:
                     return None

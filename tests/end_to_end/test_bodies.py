@@ -33,6 +33,7 @@ branching = functools.cache(lambda: bodies.scripted(bodies.Branching, inputs=row
 gated = functools.cache(lambda: bodies.called(bodies.Gated, inputs=rows(4)))
 
 POSITIVE, NEGATIVE = 0.5, -0.5
+INT64 = onnx.TensorProto.INT64
 
 
 def another(op_type: str) -> Edit:
@@ -160,15 +161,15 @@ def test_a_file_without_names_is_answered_by_positions(tmp_path: Path):
 def test_a_node_that_matters_from_a_later_iteration_on_is_named_there(tmp_path: Path):
     x = rows(4) * 0.7
     model = edited(looping(), the("Clip", looping()), another("Clip"))
-    limits = [n for n in model.graph.node if n.op_type == "Constant" and _number(n) == 4.0 and _is_double(n)]
-    (limit,) = limits
+    (limit,) = [n for n in model.graph.node if n.op_type == "Constant" and _number(n) == 4.0 and _is_double(n)]
+    (reader,) = [node for node in inner_nodes(model) if limit.output[0] in node.input]
     limit.attribute[0].t.CopyFrom(numpy_helper.from_array(np.array(3.0)))
     first = _first_turn_beyond(3.0, x)
     assert first == 2
 
     culprit = proven(locate(bodies.Looping, model, x, folder=tmp_path))
 
-    assert place(culprit) == f"/Loop[{first}]/body/{the('Clip', model)}"
+    assert place(culprit) == f"/Loop[{first}]/body/{reader.name}"
 
 
 def _number(node: onnx.NodeProto) -> float:
@@ -253,3 +254,51 @@ def test_a_loop_that_decides_by_itself_when_to_end_is_looked_into(tmp_path: Path
     culprit = proven(locate(bodies.Stopping, model, rows(3), folder=tmp_path))
 
     assert place(culprit) == "loop[0]/body/wave"
+
+
+@pytest.mark.parametrize("limit", [20.0, 200.0])
+def test_a_loop_that_ends_at_the_wrong_time_is_suspected_with_what_decides(limit: float, tmp_path: Path):
+    report = locate(bodies.Stopping, bodies.stopping(limit=limit), rows(3), folder=tmp_path)
+
+    assert report.status is Status.SUSPECTED
+    (culprit,) = report.culprits
+    assert (culprit.node, culprit.path) == ("loop", ())
+    assert culprit.group[:3] == ("loop", "total", "less")
+    assert report.missing_operation is None
+
+
+@pytest.mark.parametrize("turns", [2, 3, 5, 6])
+def test_a_wrong_number_of_turns_is_the_loops_own_fault(turns: int, tmp_path: Path):
+    model = onnx.ModelProto()
+    model.CopyFrom(looping())
+    (number,) = [n for n in model.graph.node if n.op_type == "Constant" and n.attribute[0].t.data_type == INT64]
+    number.attribute[0].t.CopyFrom(numpy_helper.from_array(np.array(turns, np.int64)))
+
+    culprit = proven(locate(bodies.Looping, model, rows(4), folder=tmp_path))
+
+    assert (culprit.node, culprit.path) == ("/Loop", ())
+
+
+@pytest.mark.parametrize("shift", [POSITIVE, NEGATIVE])
+def test_a_wrong_branch_is_nothing_that_its_nodes_did(shift: float, tmp_path: Path):
+    model = onnx.ModelProto()
+    model.CopyFrom(branching())
+    (compare,) = [node for node in model.graph.node if node.op_type == "Greater"]
+    compare.op_type = "Less"
+
+    culprit = proven(locate(bodies.Branching, model, rows(4, shift=shift), folder=tmp_path))
+
+    assert (culprit.node, culprit.path) == (compare.name, ())
+
+
+@pytest.mark.parametrize("shift", [POSITIVE, NEGATIVE])
+def test_exchanged_branches_are_the_fault_of_the_if(shift: float, tmp_path: Path):
+    model = onnx.ModelProto()
+    model.CopyFrom(branching())
+    (node,) = [node for node in model.graph.node if node.op_type == "If"]
+    first, second = node.attribute
+    first.name, second.name = second.name, first.name
+
+    culprit = proven(locate(bodies.Branching, model, rows(4, shift=shift), folder=tmp_path))
+
+    assert (culprit.node, culprit.path) == (node.name, ())
