@@ -2,7 +2,7 @@
 
 from typing import Final
 
-__all__ = ["MASKING", "MOVEMENT", "PASS_THROUGH", "is_part", "same_operator"]
+__all__ = ["KEEPS_ALL", "MASKING", "MOVEMENT", "PASS_THROUGH", "is_part", "same_operator"]
 
 # Move elements, compute nothing.
 MOVEMENT: Final = frozenset({
@@ -13,6 +13,9 @@ MOVEMENT: Final = frozenset({
 
 # May leave every element as it was.
 PASS_THROUGH: Final = frozenset({"Identity", "Dropout", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+
+# Give their input on; an Identity may stand where something should be computed.
+KEEPS_ALL: Final = PASS_THROUGH - {"Identity"}
 
 # Operators that can hide an error above them: many inputs give one output (a Gather, by wrapping an index).
 MASKING: Final = frozenset({

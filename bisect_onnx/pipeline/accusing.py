@@ -10,13 +10,15 @@ from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, ErrorStats, compare_arrays
 from bisect_onnx.core.report import Certificate, Culprit, CulpritError
 from bisect_onnx.core.segments import fixed_ancestors
-from bisect_onnx.pipeline.bodies import gaps_in_the_file, has_bodies, in_the_file, merged, open_bodies, reopened
+from bisect_onnx.pipeline.bodies import has_bodies, open_bodies, reopened
 from bisect_onnx.pipeline.impact import impact_of
+from bisect_onnx.pipeline.inner_culprits import gaps_in_the_file, in_the_file, merged
 from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.knowledge import Gap
-from bisect_onnx.pipeline.narrow import Decision, Narrowed, falls_short, narrow
+from bisect_onnx.pipeline.narrow import Decision, Narrowed, narrow
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.settle import Settled
+from bisect_onnx.pipeline.taken_apart import falls_short
 
 __all__ = ["Accusations", "accuse_all"]
 
