@@ -32,6 +32,11 @@ class Origin:
     def place(self) -> Place:
         return self.path, self.node.index
 
+    @property
+    def anywhere(self) -> Place:
+        """`place` without regard to iterations."""
+        return tuple(dataclasses.replace(step, iteration=None) for step in self.path), self.node.index
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
