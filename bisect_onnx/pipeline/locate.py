@@ -32,6 +32,7 @@ from bisect_onnx.pipeline.narrow import Narrowed
 from bisect_onnx.pipeline.precision import weigh
 from bisect_onnx.pipeline.precision_format import LowerPrecision, lower_precision
 from bisect_onnx.pipeline.precision_keep_file import check_keep_list
+from bisect_onnx.pipeline.precision_overflow import reference_overflow
 from bisect_onnx.pipeline.precision_report import told, with_keep_list, written_keep_list
 from bisect_onnx.pipeline.prober import Prober
 from bisect_onnx.pipeline.region import Region
@@ -181,6 +182,18 @@ class _Locating:
         elsewhere = self._other_stage(region)
         if elsewhere is not None:
             return self._finish(elsewhere)
+        overflow = reference_overflow(region, self.compared)
+        if overflow is not None:
+            self.findings.append(overflow)
+            return self._finish(
+                answer(
+                    status=Status.INCONCLUSIVE,
+                    stage=Stage.PRECISION,
+                    outputs=self.compared.rows,
+                    findings=tuple(self.findings),
+                    request=self.request,
+                )
+            )
         lower = lower_precision(region.graph, region.plain, region.index)
         if lower is not None:
             return self._weighed(region, lower)

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from bisect_onnx.align.distance import NEAR
 from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, Verdict
@@ -19,6 +20,7 @@ from bisect_onnx.core.report import Culprit, NodeRow, ReasonCode
 from bisect_onnx.pipeline.accusing import Accusations, accuse, accuse_all
 from bisect_onnx.pipeline.experiments import weight_proof
 from bisect_onnx.pipeline.impact import impact_of
+from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.narrow import Decision, Narrowed
 from bisect_onnx.pipeline.precision_align import align_by_name_first, cuts, shared_names
 from bisect_onnx.pipeline.precision_format import DEQUANTIZING, QUANTIZING, LowerPrecision
@@ -76,7 +78,7 @@ def weigh(
         tap_only = _tap_only(region, judged, forced)
         judged = {name: _unjudged(item) if name in tap_only else item for name, item in judged.items()}
         impacts = _impacts(region, judged, truth=truth)
-        heavy = [name for name, item in judged.items() if item.mismatch and impacts.get(name, 0.0) >= DECISIVE]
+        heavy = {name: impact for name, impact in impacts.items() if judged[name].mismatch and impact >= DECISIVE}
         found = _accused(
             region,
             heavy,
@@ -110,13 +112,13 @@ def _settled(region: Region, *, standing: Mapping[str, Pair], parameter_of: Mapp
 
 def _accused(
     region: Region,
-    heavy: Sequence[str],
+    heavy: Mapping[str, float],
     settled: Settled,
     *,
     parameter_of: Mapping[str, str],
     truth: Mapping[str, Array],
 ) -> Accusations:
-    """The culprits among the values ``heavy``; what is wrong but decides nothing is ranked, not accused.
+    """The culprits among the values ``heavy``, by impact; what is wrong but decides nothing is ranked, not accused.
 
     A segment with one node that computes, the rest of it being Casts and quantisers, needs no narrowing: told apart,
     its parts would each be off by what their precision allows.
@@ -134,9 +136,8 @@ def _accused(
         decision = Decision.ALONE if weight is None else Decision.WEIGHT
         found = Narrowed(node=working[0], suspects=(working[0],), decision=decision, weight=weight)
         narrowed[working[0].index] = found
-        culprits.append(
-            accuse(item, found, region=region, pairs=settled.pairs, computed=settled.forced[name], truth=truth)
-        )
+        culprit = accuse(item, found, region=region, pairs=settled.pairs, computed=settled.forced[name], truth=truth)
+        culprits.append(dataclasses.replace(culprit, impact=heavy[name]))
     judged = {
         name: item if name in unclear or not item.mismatch else _unjudged(item) for name, item in settled.judged.items()
     }
@@ -146,27 +147,28 @@ def _accused(
 
 
 def _see_as_executed(region: Region) -> None:
-    prober = PrecisionProber(region.prober, readable_ranges(region))
+    ranges = readable_ranges(region)
+    prober = PrecisionProber(region.prober, ranges)
     region.prober = prober
-    region.plain = {name: prober.seen(name, array) for name, array in region.plain.items()}
+    if ranges:
+        region.plain = {name: prober.seen(name, array) for name, array in region.plain.items()}
 
 
 def _tap_only(region: Region, judged: Mapping[str, Judged], forced: Mapping[str, Array]) -> dict[str, str]:
     """Values whose judgement says nothing about their node, and the reason.
 
     The runtime computes float16 on the CPU in float32 behind Casts that it inserts, so a value that overflows where
-    it is cut or exposed may be right where it is read: it counts only when a reader, or an output, of the untouched
-    run is not finite either.
+    it is cut or exposed may be right where it is read: it counts only when what becomes of it in the real run is not
+    finite at an output, or wrong.
     """
     found: dict[str, str] = {}
-    broken_outputs = any(_gone(region.plain.get(name)) for name in region.graph.outputs)
     for name, item in judged.items():
         if not item.mismatch:
             continue
         lost = [value for value in item.segment.inputs if _out_of_reach(region, value, judged)]
         if lost:
             found[name] = f"the candidate's format cannot hold the reference's value of {lost[0]}, which it reads"
-        elif _gone(forced[name]) and not broken_outputs and not _read_as_broken(region, name):
+        elif _gone(forced[name]) and not _ends_badly(region, name, judged):
             found[name] = "not finite where it is exposed, and right where it is read"
     return found
 
@@ -180,10 +182,22 @@ def _out_of_reach(region: Region, name: str, judged: Mapping[str, Judged]) -> bo
     return _gone(fed) and not _gone(reference)
 
 
-def _read_as_broken(region: Region, name: str) -> bool:
-    return any(
-        _gone(region.plain.get(output)) for node in region.graph.consumers(name) for output in node.real_outputs()
-    )
+def _ends_badly(region: Region, name: str, judged: Mapping[str, Judged]) -> bool:
+    """Whether the real run is not finite at an output below ``name``, or wrong where it is finite again."""
+    seen, stack = {name}, [name]
+    while stack:
+        value = stack.pop()
+        array = region.plain.get(value)
+        if value in region.graph.outputs and _gone(array):
+            return True
+        if array is not None and not _gone(array) and value in judged:
+            if scaled_gap(region.partner(judged[value].pair), array, masks_alike=True) > NEAR:
+                return True
+            continue
+        below = {output for node in region.graph.consumers(value) for output in node.real_outputs()} - seen
+        seen |= below
+        stack.extend(sorted(below))
+    return False
 
 
 def _gone(array: Array | None) -> bool:
@@ -200,11 +214,13 @@ def _impacts(region: Region, judged: Mapping[str, Judged], *, truth: Mapping[str
     names = [name for name in judged if name in can_be_fed]
     chosen = set(sorted(names, key=lambda name: -judged[name].judgement.scaled)[:MOST_WEIGHED])
     found = {}
-    for name in names:
-        if name in chosen:
-            impact = impact_of(region, {name: region.partner(judged[name].pair)}, truth=truth)
-            if impact is not None:
-                found[name] = impact
+    for name in (name for name in names if name in chosen):
+        array = region.partner(judged[name].pair)
+        # The reference's value stands at an output as it is: nothing of the candidate reads it there.
+        held = not (name in truth and _gone(array) and not _gone(truth[name]))
+        impact = impact_of(region, {name: array if held else truth[name]}, truth=truth)
+        if impact is not None:
+            found[name] = impact
     return found
 
 
