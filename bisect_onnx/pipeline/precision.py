@@ -16,7 +16,9 @@ from bisect_onnx.align.operators import MOVEMENT, PASS_THROUGH
 from bisect_onnx.core.alignment import Pair
 from bisect_onnx.core.compare import Array, Verdict
 from bisect_onnx.core.finding import Confidence, Finding
+from bisect_onnx.core.graph import Node
 from bisect_onnx.core.report import Culprit, NodeRow, ReasonCode
+from bisect_onnx.core.tolerance import FACTOR
 from bisect_onnx.pipeline.accusing import Accusations, accuse, accuse_all
 from bisect_onnx.pipeline.experiments import weight_proof
 from bisect_onnx.pipeline.impact import impact_of
@@ -25,7 +27,7 @@ from bisect_onnx.pipeline.narrow import Decision, Narrowed
 from bisect_onnx.pipeline.precision_align import align_by_name_first, cuts, shared_names
 from bisect_onnx.pipeline.precision_format import DEQUANTIZING, QUANTIZING, LowerPrecision
 from bisect_onnx.pipeline.precision_judge import PrecisionJudge, movements
-from bisect_onnx.pipeline.precision_prober import PrecisionProber, readable_ranges
+from bisect_onnx.pipeline.precision_prober import PrecisionProber, range_of, readable_ranges
 from bisect_onnx.pipeline.precision_settle import PrecisionSettling
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.settle import Settled
@@ -41,6 +43,9 @@ MOST_WEIGHED: Final = 128
 
 # Carry a value from one format to another, or from place to place.
 CARRIES: Final = MOVEMENT | PASS_THROUGH | QUANTIZING | DEQUANTIZING
+
+# Steps in the range of an 8-bit quantiser; a wider one has finer steps, and cuts off more of them.
+_LEVELS: Final = 255
 
 # Nodes that a sentence or a list of facts names.
 _MOST_NAMED: Final = 5
@@ -87,6 +92,8 @@ def weigh(
             truth=truth,
         )
     decisive = tuple(culprit for culprit in found.culprits if (culprit.impact or 0.0) >= DECISIVE)
+    if not _paired_beyond_doubt(region):
+        decisive = tuple(dataclasses.replace(culprit, confidence="suspected") for culprit in decisive)
     return Weighed(
         settled=Settled(pairs=pairs, judged=judged, forced=forced, missing=()),
         accusations=Accusations(culprits=decisive, narrowed=found.narrowed, gaps=()),
@@ -110,6 +117,12 @@ def _settled(region: Region, *, standing: Mapping[str, Pair], parameter_of: Mapp
     return PrecisionSettling(region, outputs=standing, parameter_of=parameter_of, narrow=True).settle()
 
 
+def _paired_beyond_doubt(region: Region) -> bool:
+    """Whether a certificate proves anything: steps of 8 bits are so coarse that values alone pair neighbours."""
+    quantised = any(node.op_type in QUANTIZING for node in region.graph.nodes)
+    return not quantised or len(shared_names(region)) > 1
+
+
 def _accused(
     region: Region,
     heavy: Mapping[str, float],
@@ -128,7 +141,8 @@ def _accused(
     unclear = []
     for name in heavy:
         item = settled.judged[name]
-        working = [node for node in item.segment.nodes if node.op_type not in CARRIES]
+        cutting = _cutting_quantiser(item, region=region, pairs=settled.pairs)
+        working = [cutting] if cutting else [node for node in item.segment.nodes if node.op_type not in CARRIES]
         if len(working) != 1:
             unclear.append(name)
             continue
@@ -144,6 +158,20 @@ def _accused(
     others = accuse_all(region, dataclasses.replace(settled, judged=judged), parameter_of=parameter_of, truth=truth)
     by_place = sorted([*culprits, *others.culprits], key=lambda culprit: culprit.index)
     return Accusations(culprits=tuple(by_place), narrowed={**others.narrowed, **narrowed}, gaps=())
+
+
+def _cutting_quantiser(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> Node | None:
+    """The quantiser that cuts the reference's value off, by more than rounding could: in the segment, or at its end."""
+    for node in (*item.segment.nodes, *region.graph.consumers(item.pair.candidate)):
+        held = range_of(region, node) if node.op_type == "QuantizeLinear" and node.inputs[0] in pairs else None
+        if held is None:
+            continue
+        low, high = held
+        array = region.partner(pairs[node.inputs[0]]).astype(np.float64)
+        excess = max(float(np.max(array, initial=high)) - high, low - float(np.min(array, initial=low)))
+        if excess > FACTOR * (high - low) / _LEVELS:
+            return node
+    return None
 
 
 def _see_as_executed(region: Region) -> None:

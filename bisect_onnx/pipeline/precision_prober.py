@@ -16,7 +16,7 @@ from bisect_onnx.core.graph import Node
 from bisect_onnx.pipeline.prober import Prober
 from bisect_onnx.pipeline.region import Region
 
-__all__ = ["PrecisionProber", "masks_met", "readable_ranges"]
+__all__ = ["PrecisionProber", "masks_met", "range_of", "readable_ranges"]
 
 # Half the largest float16, as `core.compare.MASK_CONSTANT` is half the largest float32.
 NARROW_MASK = float(np.finfo(np.float16).max) / 2
@@ -79,14 +79,15 @@ def readable_ranges(region: Region) -> dict[str, Range]:
         readers = region.graph.consumers(name)
         if name in region.graph.outputs or not readers or any(r.op_type != "QuantizeLinear" for r in readers):
             continue
-        ranges = [_range(region, reader) for reader in readers]
+        ranges = [range_of(region, reader) for reader in readers]
         known = [each for each in ranges if each is not None]
         if len(known) == len(ranges):
             found[name] = (min(low for low, _ in known), max(high for _, high in known))
     return found
 
 
-def _range(region: Region, node: Node) -> Range | None:
+def range_of(region: Region, node: Node) -> Range | None:
+    """The numbers that a quantiser can hold; None when it has several scales, or none that is stored."""
     parameters = region.prober.candidate.parameters
     scale = parameters.get(node.inputs[1])
     zero = parameters.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(1, dtype=np.uint8)

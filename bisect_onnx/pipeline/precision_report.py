@@ -10,7 +10,7 @@ from bisect_onnx.core.finding import Confidence, Finding
 from bisect_onnx.core.report import Culprit, SearchSummary, Stage, Status, Strategy, WeightRow
 from bisect_onnx.pipeline.comparing import Comparison
 from bisect_onnx.pipeline.precision import Weighed, ranking, with_reasons
-from bisect_onnx.pipeline.precision_format import LowerPrecision
+from bisect_onnx.pipeline.precision_format import QUANTIZING, LowerPrecision
 from bisect_onnx.pipeline.precision_keep import Kept, NotKept, nodes_to_keep, working_nodes
 from bisect_onnx.pipeline.precision_keep_file import write_keep_list
 from bisect_onnx.pipeline.precision_kept_run import Unit
@@ -150,6 +150,8 @@ def _stage(weighed: Weighed, region: Region) -> Stage:
     first = weighed.accusations.culprits[0]
     if weighed.accusations.narrowed[first.index].weight is not None:
         return Stage.WEIGHTS
+    if first.op_type in QUANTIZING:
+        return Stage.PRECISION
     return Stage.PRECISION if _same_call(first, weighed, region) else Stage.EXPORT
 
 
