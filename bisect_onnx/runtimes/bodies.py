@@ -117,7 +117,8 @@ class Unfolding:
     def scan(self, flat: FlatNode, *, count: int) -> list[FlatNode]:
         """The nodes of each of ``count`` iterations of a Scan (since version 9)."""
         block, names = self._body(flat, "body")
-        read = int(_attribute(flat.proto, "num_scan_inputs", 0))
+        read = _attribute(flat.proto, "num_scan_inputs", 0)
+        assert isinstance(read, int)
         states, sequences = list(flat.proto.input[:-read]), list(flat.proto.input[-read:])
         rest = len(block.outputs) - len(states)
         axes_in = _numbers(flat.proto, "scan_input_axes", read)
