@@ -17,6 +17,9 @@ __all__ = ["decided", "goes_astray"]
 
 logger = logging.getLogger(__name__)
 
+# A loop that ended too early is run for this long to see whether it comes by the reference's result.
+MOST_TURNS = 64
+
 
 def goes_astray(item: Judged, written: WrittenOut, *, region: Region, feeds: Mapping[str, Array]) -> Place | None:
     """The node that should go another way: on another branch, or after another number of iterations all is right.
@@ -73,14 +76,14 @@ def _deciding(body: Graph) -> list[Node]:
 def _otherwise(choice: Choice) -> tuple[int, ...]:
     """Other ways to go.
 
-    A loop that is the end of its segment shows on the way what fewer iterations give; twice as many and some more
-    show what it would have given later. Where something follows it, the nearest numbers are tried.
+    A loop that is the end of its segment shows on the way what fewer iterations give; a long run
+    shows what it would have given later. Where something follows it, the nearest numbers are tried.
     """
     if choice.node.op_type == "If":
         return (1 - choice.taken,)
     if choice.node.op_type == "Loop":
         near = [choice.taken + step for step in (-1, 1, -2, 2) if choice.taken + step > 0]
-        return (*near, 2 * choice.taken + 8)
+        return (*near, MOST_TURNS)
     return ()
 
 

@@ -12,6 +12,7 @@ from bisect_onnx.core.graph import nested_label
 from bisect_onnx.readers.onnx_file import read
 from bisect_onnx.runtimes.base import Choice, WrittenOut
 from bisect_onnx.runtimes.ort import OrtCandidate
+from bisect_onnx.runtimes.written_out import MOST_ITERATED_NODES
 from tests.onnx_models import Array, random, save, tensor, value
 
 make = helper.make_node
@@ -141,6 +142,17 @@ def test_a_loop_that_never_runs_has_nothing_inside(tmp_path: Path):
     candidate = opened(counting_loop(tmp_path / "m.onnx", turns=0))
 
     assert candidate.written_out({"x": random([2])}, output="y", choices={}) is None
+
+
+def test_a_loop_that_is_too_long_to_be_searched_stays_one_node(tmp_path: Path):
+    turns = MOST_ITERATED_NODES // 6  # the body has six nodes
+    feeds = {"x": random([2])}
+
+    assert (
+        opened(counting_loop(tmp_path / "m.onnx", turns=turns)).written_out(feeds, output="y", choices={}) is not None
+    )
+    longer = opened(counting_loop(tmp_path / "n.onnx", turns=turns + 1))
+    assert longer.written_out(feeds, output="y", choices={}) is None
 
 
 def test_a_loop_goes_on_for_as_long_as_it_is_told(tmp_path: Path):
