@@ -71,6 +71,12 @@ def accuse_all(
             reader = readers[0].outputs[0] if readers else item.pair.candidate
             gaps.append(Gap(value=item.pair.candidate, before=reader, reader=reader, reference=item.pair.reference))
             continue
+        closed = item.segment.nodes[-1]
+        if len(item.segment.nodes) == 1 and closed.subgraphs:
+            # Taken apart, the reference's calls would have nothing to be held against: no value inside can be seen.
+            found = Narrowed(node=closed, suspects=(closed,), decision=Decision.ALONE)
+            cases.append(_Case(item=item, pairs=pairs, computed=computed, narrowed=found))
+            continue
         result = narrow(
             item,
             region=region,

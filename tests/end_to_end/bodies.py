@@ -145,7 +145,7 @@ def called(build: Callable[[], nn.Module], *, inputs: torch.Tensor) -> onnx.Mode
     return program.model_proto
 
 
-def recurrent() -> onnx.ModelProto:
+def recurrent(*, steps: int = 5) -> onnx.ModelProto:
     """`Recurrent` as a Scan."""
     module = seeded_module(Recurrent)
     make = helper.make_node
@@ -165,7 +165,7 @@ def recurrent() -> onnx.ModelProto:
     scan = make("Scan", ["zero", "x"], ["last", "states"], name="scan", body=body, num_scan_inputs=1)
     weights = {name: array.detach().numpy() for name, array in module.named_parameters()}
     weights = {name: array.T.copy() if array.ndim > 1 else array for name, array in weights.items()}
-    return _model([scan], ["states", "last"], {**weights, "zero": np.zeros(WIDTH, np.float32)}, rows=5)
+    return _model([scan], ["states", "last"], {**weights, "zero": np.zeros(WIDTH, np.float32)}, rows=steps)
 
 
 def layered() -> onnx.ModelProto:

@@ -302,3 +302,11 @@ def test_exchanged_branches_are_the_fault_of_the_if(shift: float, tmp_path: Path
     culprit = proven(locate(bodies.Branching, model, rows(4, shift=shift), folder=tmp_path))
 
     assert (culprit.node, culprit.path) == (node.name, ())
+
+
+def test_a_scan_that_is_too_long_to_be_searched_is_accused_as_a_whole(tmp_path: Path):
+    model = edited(bodies.recurrent(steps=30), "bend", another("Softsign"))
+
+    culprit = proven(locate(bodies.Recurrent, model, rows(30), folder=tmp_path))
+
+    assert (culprit.node, culprit.path) == ("scan", ())
