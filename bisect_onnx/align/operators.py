@@ -19,8 +19,9 @@ KEEPS_ALL: Final = PASS_THROUGH - {"Identity"}
 
 # Operators that can hide an error above them: many inputs give one output (a Gather, by wrapping an index).
 MASKING: Final = frozenset({
-    "ArgMax", "ArgMin", "Clip", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Sign", "Relu", "Where",
-    "Softmax", "MaxPool", "Gather", "Floor", "Ceil", "Round", "Min", "Max", "HardSigmoid", "And", "Or", "Not", "TopK",
+    "Abs", "And", "ArgMax", "ArgMin", "Ceil", "Clip", "Equal", "Floor", "Gather", "GlobalMaxPool", "Greater",
+    "GreaterOrEqual", "HardSigmoid", "Less", "LessOrEqual", "Max", "MaxPool", "Min", "Not", "Or", "ReduceMax",
+    "ReduceMin", "Relu", "Round", "Sign", "Softmax", "TopK", "Where",
 })  # fmt: skip
 
 _ATEN: Final[dict[str, frozenset[str]]] = {

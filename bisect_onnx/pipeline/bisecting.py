@@ -117,10 +117,14 @@ class _Bisecting:
         item = self.region.judged(pair, self.pairs, computed)
         if not item.mismatch:
             return False
-        item = self._rerouted(item)
-        if self.gaps:
-            return False
-        for part in self._settle(item):
+        parts = self._settle(item)
+        if not self.gaps and all(not part.mismatch or part.segment.nodes == item.segment.nodes for part in parts):
+            # Nothing inside it was told apart: it may be right, and what it reads something else.
+            above = self._rerouted(item)
+            if self.gaps:
+                return False
+            parts = parts if above is item else self._settle(above)
+        for part in parts:
             self.judged[part.pair.candidate] = part
             if (
                 part.mismatch
@@ -203,7 +207,8 @@ class _Bisecting:
         settling.known.as_observed = region.read_rightly(item, self.pairs)
         settled = settling.settle()
         self.pairs |= settled.pairs
-        self.gaps += settled.missing
+        end = item.pair.candidate
+        self.gaps += [gap for gap in settled.missing if not region.computes(gap.reference, beside=end)]
         self.forced |= settled.forced
         return list(settled.judged.values())
 

@@ -107,8 +107,10 @@ class Dividing:
         added = {pair.candidate: pair for pair in joint}
         trial = pairs | added
         inside = {*item.segment.inputs, *added}
-        got = self.region.run([p for p in self.known.cuts(trial) if p.candidate in inside], [item.pair.candidate])
-        return None if self.known.output_mismatches(item, trial, got[item.pair.candidate]) else trial
+        got = self.region.tried([p for p in self.known.cuts(trial) if p.candidate in inside], [item.pair.candidate])
+        if not got or self.known.output_mismatches(item, trial, got[item.pair.candidate]):
+            return None
+        return trial
 
     def _class(self, pair: Pair) -> int:
         return self.region.index.group_of[pair.reference]
@@ -136,7 +138,7 @@ class Dividing:
         if not names:
             return Evidence.NONE
         trial = dict(pairs) | {pair.candidate: pair}
-        got = self.region.run(
+        got = self.region.tried(
             [p for p in self.known.cuts(trial) if p.candidate in {*segment.inputs, pair.candidate}], names
         )
         weak = False

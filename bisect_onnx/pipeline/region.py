@@ -12,6 +12,7 @@ from bisect_onnx.core.compare import Array, Verdict
 from bisect_onnx.core.graph import Graph, ValueKind
 from bisect_onnx.core.segments import Segment, segment_of
 from bisect_onnx.core.tensor import Fingerprint, fingerprint
+from bisect_onnx.errors import RuntimeFailedError
 from bisect_onnx.pipeline.judge import CLOSE, Judge, Judgement, scaled_gap
 from bisect_onnx.pipeline.prober import Prober
 
@@ -124,6 +125,13 @@ class Region:
         self.prober.preload(pair.reference for pair in cuts)
         arrays = dict(self.entry_values) | {pair.candidate: self.partner(pair) for pair in cuts}
         return self.prober.forced(arrays, self.exposable if fetch is None else fetch)
+
+    def tried(self, cuts: Collection[Pair], fetch: Sequence[str]) -> dict[str, Array]:
+        """`run` for a guess: empty when the runtime cannot run on it (an index that is none)."""
+        try:
+            return self.run(cuts, fetch)
+        except RuntimeFailedError:
+            return {}
 
     def prints(self, values: Mapping[str, Array]) -> dict[str, Fingerprint]:
         return {name: fingerprint(array) for name, array in values.items() if array.dtype.kind not in "OUS"}

@@ -73,8 +73,10 @@ class Rerouting:
         trial = pairs | {value: self.known.stands_for(value, group)}
         cuts = [p for p in self.known.cuts(trial) if p.candidate in item.segment.inputs and p.candidate != value]
         cuts.append(trial[value])
-        got = self.region.run(cuts, [item.pair.candidate])
-        return None if self.known.output_mismatches(item, trial, got[item.pair.candidate]) else trial
+        got = self.region.tried(cuts, [item.pair.candidate])
+        if not got or self.known.output_mismatches(item, trial, got[item.pair.candidate]):
+            return None
+        return trial
 
     def _read_rightly(self, value: str, item: Judged, pairs: Mapping[str, Pair]) -> bool:
         """Whether another operator that reads ``value`` is right with what it stands for: then it does stand for it."""
@@ -83,7 +85,7 @@ class Rerouting:
                 if node.op_type in MOVEMENT or name == item.pair.candidate or name not in pairs:
                     continue
                 cuts = [p for p in self.known.cuts(pairs) if p.candidate in self.region.segment(name, pairs).inputs]
-                got = self.region.run(cuts, [name])
+                got = self.region.tried(cuts, [name])
                 if name in got and not self.region.judged(pairs[name], pairs, got[name]).mismatch:
                     return True
         return False
