@@ -2,14 +2,13 @@
 
 import contextlib
 import dataclasses
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from bisect_onnx.align.by_parameter import ParameterMatcher
 from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.compare import Verdict
-from bisect_onnx.core.events import Listener, ProbeDone, StageFinished, StageStarted, ignore
+from bisect_onnx.core.events import Listener, ProbeDone, ignore
 from bisect_onnx.core.finding import Finding
 from bisect_onnx.core.report import (
     Culprit,
@@ -41,6 +40,7 @@ from bisect_onnx.pipeline.rows import EMPTY_ALIGNMENT, alignment_summary, labell
 from bisect_onnx.pipeline.screening import Screened, screen
 from bisect_onnx.pipeline.settle import Settled, Settling
 from bisect_onnx.pipeline.sides import Sides, open_sides
+from bisect_onnx.pipeline.stages import StageClock, peak_memory
 from bisect_onnx.pipeline.verdicts import Answer, answer
 from bisect_onnx.runtimes.base import Capture
 
@@ -54,7 +54,7 @@ def locate(request: LocateRequest, *, on_event: Listener = ignore) -> Report:
         BisectOnnxError: Something could not be opened, or a runtime failed.
     """
     check_keep_list(request)
-    run = _Run(on_event)
+    run = StageClock(on_event)
     if request.module is not None:
         return _locate_submodule(request, run)
     with run.stage("open", "Opening both sides"):
@@ -67,7 +67,7 @@ def locate(request: LocateRequest, *, on_event: Listener = ignore) -> Report:
     return _Locating(request, sides, run, screened=screened).report()
 
 
-def _locate_submodule(request: LocateRequest, run: "_Run") -> Report:
+def _locate_submodule(request: LocateRequest, run: StageClock) -> Report:
     from bisect_onnx.pipeline import submodule
     from bisect_onnx.readers import onnx_file
 
@@ -90,33 +90,10 @@ def _tolerance(request: LocateRequest) -> Tolerance:
     return Tolerance(atol=request.atol, rtol=request.rtol, metric=request.metric, threshold=request.threshold)
 
 
-class _Run:
-    """Times the stages and tells the listener."""
-
-    def __init__(self, on_event: Listener) -> None:
-        self.tell = on_event
-        self.seconds: dict[str, float] = {}
-        self._start = time.perf_counter()
-
-    @contextlib.contextmanager
-    def stage(self, name: str, title: str) -> Iterator[None]:
-        self.tell(StageStarted(stage=name, title=title))
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            seconds = time.perf_counter() - start
-            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
-            self.tell(StageFinished(stage=name, seconds=seconds))
-
-    def timing(self) -> dict[str, float]:
-        return {**self.seconds, "total": time.perf_counter() - self._start}
-
-
 class _Locating:
     """One run of `locate`; every step adds to what the report is made of."""
 
-    def __init__(self, request: LocateRequest, sides: Sides, run: _Run, *, screened: Screened | None) -> None:
+    def __init__(self, request: LocateRequest, sides: Sides, run: StageClock, *, screened: Screened | None) -> None:
         self.request = request
         self.sides = sides
         self.run = run
@@ -371,7 +348,7 @@ class _Locating:
             environment=describe_environment(providers=self.request.providers, level=self.request.level),
             inputs=self.sides.feeds.rows,
             timing=self.run.timing(),
-            peak_memory_bytes=_peak_memory(),
+            peak_memory_bytes=peak_memory(),
             **values,  # type: ignore[arg-type]
         )
 
@@ -391,14 +368,3 @@ def _stage(first: Narrowed | None, gap: Gap | None) -> Stage | None:
 def _missing(gap: Gap, region: Region) -> MissingOperation:
     call = region.index.origin(gap.reference)
     return MissingOperation(after=gap.value, before=gap.before, source=call.source if call is not None else None)
-
-
-def _peak_memory() -> int | None:
-    import sys
-
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak) if sys.platform == "darwin" else int(peak) * 1024
