@@ -19,8 +19,7 @@ BODY_PREFIX = "bisect_onnx_body_"
 # Branches and functions: session creation is linear in the number of nodes up to about here.
 MOST_NODES = 2_000
 # Iterations: what is wrong in one is wrong in all, and a search of as many faults grows faster than with their square.
-# Measured: 36 nodes (4 iterations of 9) 6 s, 270 nodes (30 iterations) more than 6 minutes. A longer loop stays
-# one node.
+# Measured: 36 nodes (4 iterations of 9) take up to 6 s. A longer loop stays one node.
 MOST_ITERATED_NODES = 100
 
 
