@@ -1,8 +1,10 @@
 """Run `locate` over nets x exporters x forms of the file x kinds of fault, and say where the answer was not the truth.
 
     python -m scripts.run_campaign --nets resize,detector --kinds activation,rewired --seeds 2
+    python -m scripts.run_campaign --seeds 3 --draw 1000 --jobs 2
 
-Run by scripts/campaign. Each answer that is not right is kept below --keep with its model and report.
+Run by scripts/campaign. Each answer that is not right is kept below --keep with its model and report, and told with
+its number: the same command with --only NUMBER runs it again.
 Ends with status 1 when there was one (a silent answer to a skipped node is no failure).
 """
 
@@ -17,6 +19,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from fixtures.export import exported
@@ -31,14 +34,14 @@ HEALTHY = "healthy"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
-    trials = list(_trials(options))
+    trials = _chosen(list(enumerate(_trials(options))), options)
     print(f"{len(trials)} trials at most; a kind that applies nowhere, or is not seen, is left out")
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.exports or Path(scratch)
         if options.jobs == 1:
             results = _all(map(_run, trials, [folder] * len(trials), [options.keep] * len(trials)))
         else:
-            for net, exporter in dict.fromkeys((trial.net, trial.exporter) for trial in trials):
+            for net, exporter in dict.fromkeys((trial.net, trial.exporter) for _, trial in trials):
                 exported(net, exporter, 0, folder)
             context = multiprocessing.get_context("spawn")
             with concurrent.futures.ProcessPoolExecutor(options.jobs, mp_context=context) as pool:
@@ -52,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class Line:
     """One result as it travels back from a worker."""
 
+    number: int
     trial: Trial
     outcome: Outcome
     answer: str
@@ -67,7 +71,8 @@ class Line:
         return self.outcome is not Outcome.RIGHT and (blamable or self.outcome is not Outcome.SILENT)
 
 
-def _run(trial: Trial, folder: Path, keep: Path) -> Line | None:
+def _run(numbered: tuple[int, Trial], folder: Path, keep: Path) -> Line | None:
+    number, trial = numbered
     case = prepared(trial, folder=folder)
     if case is None:
         return None
@@ -76,7 +81,9 @@ def _run(trial: Trial, folder: Path, keep: Path) -> Line | None:
     if result.outcome is not Outcome.RIGHT:
         _keep(result, keep / trial.label)
     truth = "" if case.planted is None else f"   truth {list(case.guilty)}: {case.planted.description}"
-    return Line(trial=trial, outcome=result.outcome, answer=result.answer + truth, seconds=result.seconds)
+    return Line(
+        number=number, trial=trial, outcome=result.outcome, answer=result.answer + truth, seconds=result.seconds
+    )
 
 
 def _keep(result: Result, folder: Path) -> None:
@@ -106,7 +113,7 @@ def _all(found: Iterable[Line | None]) -> list[Line]:
         if line is not None:
             results.append(line)
             if line.outcome is not Outcome.RIGHT:
-                print(f"{line.outcome.value:8} {line.trial.label}: {line.answer}", flush=True)
+                print(f"{line.number}: {line.outcome.value:8} {line.trial.label}: {line.answer}", flush=True)
     return results
 
 
@@ -116,6 +123,24 @@ def _table(results: Sequence[Line]) -> None:
     right = sum(line.outcome is Outcome.RIGHT for line in results)
     seconds = sum(line.seconds for line in results)
     print(f"\n{len(results)} trials, {right} right; locate took {seconds:.0f} s in all")
+    _shares(results)
+
+
+def _shares(results: Sequence[Line]) -> None:
+    """Exact, grouped, wrong and missed among the files with a fault; false alarms among the healthy ones."""
+    faulty = collections.Counter(line.outcome for line in results if line.trial.kind is not None)
+    healthy = [line.outcome for line in results if line.trial.kind is None]
+    shares = (
+        ("exact culprit", faulty[Outcome.RIGHT]),
+        ("only in the named group", faulty[Outcome.GROUPED]),
+        ("another node accused", faulty[Outcome.WRONG]),
+        ("missed", faulty[Outcome.SILENT] + faulty[Outcome.CRASHED]),
+    )
+    for title, count in shares if faulty else ():
+        print(f"{title:24}{count:5} of {faulty.total()} ({count / faulty.total():.1%})")
+    if healthy:
+        alarms = sum(outcome is not Outcome.RIGHT for outcome in healthy)
+        print(f"{'false alarm':24}{alarms:5} of {len(healthy)} healthy files ({alarms / len(healthy):.1%})")
 
 
 def _counted(title: str, rows: Sequence[tuple[str, Outcome]]) -> None:
@@ -125,6 +150,20 @@ def _counted(title: str, rows: Sequence[tuple[str, Outcome]]) -> None:
     print(f"\n{title:24}" + "".join(f"{outcome.value:>9}" for outcome in Outcome))
     for name, counter in sorted(counters.items()):
         print(f"{name:24}" + "".join(f"{counter[outcome]:9}" for outcome in Outcome))
+
+
+def _chosen(trials: list[tuple[int, Trial]], options: argparse.Namespace) -> list[tuple[int, Trial]]:
+    """The trials of --only; else as many as --draw says, spread by chance over all of them; else all."""
+    if options.only is not None:
+        unknown = sorted(number for number in options.only if not 0 <= number < len(trials))
+        if unknown:
+            last = len(trials) - 1
+            raise SystemExit(f"scripts/campaign: --only got {unknown}; these options make trials 0 to {last}")
+        return [trials[number] for number in options.only]
+    if options.draw is None or options.draw >= len(trials):
+        return trials
+    drawn = np.random.default_rng(options.first_seed).choice(len(trials), options.draw, replace=False)
+    return [trials[number] for number in sorted(drawn.tolist())]
 
 
 def _trials(options: argparse.Namespace) -> Iterator[Trial]:
@@ -162,6 +201,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--seeds", type=int, default=1, help="places drawn per kind and file")
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--draw", type=int, default=None, metavar="N", help="N of these trials, drawn by --first-seed")
+    parser.add_argument(
+        "--only",
+        type=lambda text: [int(word) for word in text.split(",")],
+        default=None,
+        metavar="NUMBERS",
+        help="these trials, by the numbers that the same command told",
+    )
     parser.add_argument("--level", type=int, default=0, help="optimisation level of the candidate")
     parser.add_argument("--strategy", default="auto", choices=["auto", "scan", "bisect"])
     parser.add_argument("--jobs", type=int, default=1, help="trials side by side")

@@ -1,5 +1,6 @@
 """The fixture nets export faithfully, and each kind of fault is a real fault at the place it names."""
 
+import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -336,6 +337,17 @@ def test_an_answer_is_judged_by_the_node_it_accuses():
     assert judged(case_of("skipped", ()), located) is Outcome.WRONG
     assert judged(case_of(None, ()), parity) is Outcome.RIGHT
     assert judged(case_of(None, ()), located) is Outcome.WRONG
+
+
+def test_a_guilty_node_that_is_only_named_in_the_group_is_told_apart():
+    located = CASES["located"]()
+    assert located.culprit is not None
+    other = next(row for row in located.nodes if row.index == located.culprit.index - 1)
+    culprit = dataclasses.replace(located.culprit, group=(located.culprit.node, other.node))
+    grouped = dataclasses.replace(located, culprits=(culprit,))
+
+    assert judged(case_of("activation", (other.index,)), grouped) is Outcome.GROUPED
+    assert judged(case_of("activation", (other.index - 1,)), grouped) is Outcome.WRONG
 
 
 @pytest.mark.slow
