@@ -13,6 +13,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
+from bisect_onnx.core.report import MissingOperation
 from fixtures.effect import counts, moves_outputs, outputs, scaled
 from fixtures.export import export, exported
 from fixtures.faults import FAULTS, Planted
@@ -348,6 +349,19 @@ def test_a_guilty_node_that_is_only_named_in_the_group_is_told_apart():
 
     assert judged(case_of("activation", (other.index,)), grouped) is Outcome.GROUPED
     assert judged(case_of("activation", (other.index - 1,)), grouped) is Outcome.WRONG
+
+
+def test_what_a_simplifier_took_out_beside_the_fault_is_rightly_called_missing():
+    lacking = CASES["suspected"]()
+    lost = MissingOperation(after="y", before="z", source=None)
+    lacking = dataclasses.replace(lacking, culprits=(), missing_operation=lost)
+    case = case_of("bias_lost", (0,))  # its node gives "y"
+    slimmed = dataclasses.replace(case, trial=dataclasses.replace(case.trial, variant=Variant.ONNXSLIM))
+    elsewhere = dataclasses.replace(lacking, missing_operation=dataclasses.replace(lost, after="w"))
+
+    assert judged(slimmed, lacking) is Outcome.RIGHT
+    assert judged(slimmed, elsewhere) is Outcome.WRONG
+    assert judged(case, lacking) is Outcome.SILENT
 
 
 @pytest.mark.slow

@@ -30,6 +30,7 @@ from bisect_onnx.pipeline.knowledge import Gap
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.suspects import harmless, is_free, moving_tail, narrows, only_rearranged, unlike_siblings
 from bisect_onnx.pipeline.taken_apart import held, take_apart, wrong_operand
+from bisect_onnx.pipeline.unread import reads_past
 
 __all__ = ["Decision", "Narrowed", "Narrowing", "narrow"]
 
@@ -82,6 +83,7 @@ def narrow(
         right_shape: The segment's result has the reference's shape.
     """
     rewired = reads_another(item, region=region, pairs=pairs, cleared=cleared)
+    rewired = rewired or reads_past(item, region=region, pairs=pairs, cleared=cleared)
     if rewired is not None:
         return Narrowing(found=(Narrowed(node=rewired, suspects=(rewired,), decision=Decision.REWIRED),))
     opened = take_apart(item, region=region, pairs=pairs, parameter_of=parameter_of, cleared=cleared)

@@ -126,6 +126,25 @@ def test_a_skipped_node_of_a_net_lets_nobody_be_accused(net: str, names: str, ex
     assert names == "stripped" or gap.after == case.planted.missing_after, case.planted.description
 
 
+@pytest.mark.parametrize("names", NAMES)
+def test_a_node_that_reads_past_what_the_file_computes_is_accused_and_nothing_is_missing(
+    names: str, export_folder: Path, tmp_path: Path
+):
+    """A group norm's scale is applied to the norm's input; the normalised value is there, and nobody reads it."""
+    trial = Trial(net="sampling", exporter="torchscript", variant=Variant(names), kind="rewired", seed=21)
+    case = prepared(trial, folder=export_folder)
+    assert case is not None
+    unread = {name for node in case.model.graph.node for name in node.output}
+    unread -= {name for node in case.model.graph.node for name in node.input}
+    assert unread - {value.name for value in case.model.graph.output}
+
+    report = locate("sampling", file_of(case.model, tmp_path / "m.onnx"))
+
+    assert report.missing_operation is None
+    assert case.planted is not None
+    assert_proven(report, labels(case.planted, names=names), planted=case.planted.description)
+
+
 @functools.cache
 def sentence() -> dict[str, torch.Tensor]:
     tokens = torch.randint(0, 20, (2, 7), generator=torch.Generator().manual_seed(4))
