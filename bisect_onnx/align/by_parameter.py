@@ -7,7 +7,7 @@ import numpy as np
 
 from bisect_onnx.core.compare import Array
 
-__all__ = ["ParameterMatch", "ParameterMatcher"]
+__all__ = ["ParameterMatch", "ParameterMatcher", "relative_distance"]
 
 # Initializers smaller than this are scalars and little vectors of constants: too common to identify anything.
 SMALLEST = 4
@@ -101,14 +101,18 @@ def _compare(name: str, array: Array, *, parameter: str, other: Array) -> Parame
         forms.append(("reshape", other.reshape(array.shape)))
     ranked = [
         ParameterMatch(
-            initializer=name, parameter=parameter, transform=transform, error=_relative(array, form), rearranged=False
+            initializer=name,
+            parameter=parameter,
+            transform=transform,
+            error=relative_distance(array, form),
+            rearranged=False,
         )
         for transform, form in forms
     ]
     return min(ranked, key=lambda item: item.error)
 
 
-def _relative(array: Array, other: Array) -> float:
+def relative_distance(array: Array, other: Array) -> float:
     """Relative L2 distance; infinite from a zero array, and where one side is not finite."""
     if np.array_equal(array, other):
         return 0.0

@@ -99,6 +99,12 @@ class Comparison:
 
     def would_agree(self, observed: Mapping[str, Array]) -> bool:
         """Whether outputs that differ agree in another configuration, which gave ``observed``, and no other differs."""
+        rows = self.would_be(observed)
+        failing = {row.name for row in self.rows if row.verdict is Verdict.MISMATCH}
+        return bool(failing & set(observed)) and all(row.verdict is not Verdict.MISMATCH for row in rows)
+
+    def would_be(self, observed: Mapping[str, Array]) -> list[OutputRow]:
+        """The rows of ``observed`` in the place of what the candidate gave, judged as its own were."""
         rows = settle_outputs(
             [pair for pair in self.pairs if pair.candidate in observed],
             truth=self.answers,
@@ -106,9 +112,7 @@ class Comparison:
             tolerance=self._tolerance,
             operators=len(self._sides.candidate.graph.nodes),
         )
-        rows = with_floors(rows, {row.name: row.noise for row in self.rows if row.noise is not None})
-        failing = {row.name for row in self.rows if row.verdict is Verdict.MISMATCH}
-        return bool(failing & set(observed)) and all(row.verdict is not Verdict.MISMATCH for row in rows)
+        return with_floors(rows, {row.name: row.noise for row in self.rows if row.noise is not None})
 
     def unpaired(self) -> Finding | None:
         """What to say when no node is accused and nothing was compared that belongs together beyond doubt."""

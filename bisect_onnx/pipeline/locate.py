@@ -19,7 +19,6 @@ from bisect_onnx.core.report import (
     Status,
     Step,
     Strategy,
-    WeightRow,
 )
 from bisect_onnx.core.tolerance import Tolerance
 from bisect_onnx.pipeline import preflight
@@ -42,6 +41,7 @@ from bisect_onnx.pipeline.settle import Settled, Settling
 from bisect_onnx.pipeline.sides import Sides, open_sides
 from bisect_onnx.pipeline.stages import StageClock, peak_memory
 from bisect_onnx.pipeline.verdicts import Answer, answer
+from bisect_onnx.pipeline.weight_audit import stale_weights, weight_rows
 from bisect_onnx.runtimes.base import Capture
 
 __all__ = ["locate"]
@@ -154,6 +154,10 @@ class _Locating:
                 self.compared.measure_floors(capture)
             if self.compared.agrees and self.compared.anything_compared:
                 return self._finish(answer(status=Status.PARITY, outputs=self.compared.rows, request=self.request))
+        with self.run.stage("weights", "Holding the file's weights against the reference's"):
+            stale = stale_weights(self.sides, self.compared, findings=self.findings, request=self.request)
+        if stale is not None:
+            return self._finish(stale.verdict, weights=stale.weights, search=stale.search)
         with self.run.stage("align", "Looking at every value of the candidate"):
             region = self._region(capture)
         elsewhere = self._other_stage(region)
@@ -322,11 +326,7 @@ class _Locating:
                 steps=steps or (),
             ),
             missing_operation=None if gap is None else _missing(gap, region),
-            weights=tuple(
-                WeightRow(initializer=w.initializer, parameter=w.parameter, transform=w.transform, error=w.error)
-                for found in narrowed.values()
-                if (w := found.weight) is not None
-            ),
+            weights=weight_rows(narrowed.values()),
         )
 
     def _finish(self, verdict: Answer, **fields: object) -> Report:

@@ -74,6 +74,8 @@ def _summary(
     if stage in (Stage.OPTIMIZER, Stage.PROVIDER):
         who = "ONNX Runtime's optimisers" if stage is Stage.OPTIMIZER else "the execution provider"
         return f"{differs} in the requested configuration, and agree at level 0 on the CPU: {who} introduce the error"
+    if stage is Stage.WEIGHTS:
+        return f"{differs}, because the file has other weights than the reference: {findings[0].message}"
     return f"{differs}: an operation of the reference is missing in the ONNX graph"
 
 
@@ -102,6 +104,8 @@ def _next_steps(
             "Confirm that the file is right on the CPU, without optimisers:",
             as_command(request, providers=("cpu",), level=0),
         ]
+    elif stage is Stage.WEIGHTS:
+        steps += ["Then compare again:", again]
     elif status is Status.SUSPECTED:
         steps += [
             "Compare the export with the source line of the missing operation; when it is there, ask again:",
