@@ -26,7 +26,8 @@ class Convolutions(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layers(x)
+        result: torch.Tensor = self.layers(x)
+        return result
 
 
 class Tied(nn.Module):
@@ -43,7 +44,8 @@ class Tied(nn.Module):
         y = self.table(x)
         for layer in self.layers:
             y = torch.tanh(layer(y))
-        return self.head(y)
+        logits: torch.Tensor = self.head(y)
+        return logits
 
 
 CASES = {
