@@ -1,6 +1,7 @@
 """What every test run is under: quiet threads, no network, no luck, no terminal of its own."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -16,6 +17,10 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 # What a test prints must not depend on the terminal the suite was started from.
 for variable in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):
     os.environ.pop(variable, None)
+
+# A shell has its background jobs ignore Ctrl-C, and their children with them; tests that send it would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest  # noqa: E402 - the environment comes first
 from hypothesis import HealthCheck, settings  # noqa: E402 - the environment comes first
