@@ -27,12 +27,14 @@ from bisect_onnx.pipeline.bisecting import bisect_region
 from bisect_onnx.pipeline.comparing import Comparison
 from bisect_onnx.pipeline.knowledge import Gap
 from bisect_onnx.pipeline.narrow import Narrowed
+from bisect_onnx.pipeline.optimizer_stage import configuration_at_fault, rounded_elsewhere
 from bisect_onnx.pipeline.precision import weigh
 from bisect_onnx.pipeline.precision_format import LowerPrecision, lower_precision
 from bisect_onnx.pipeline.precision_keep_file import check_keep_list
 from bisect_onnx.pipeline.precision_overflow import reference_overflow
 from bisect_onnx.pipeline.precision_report import told, with_keep_list, written_keep_list
 from bisect_onnx.pipeline.prober import Prober
+from bisect_onnx.pipeline.refused import unbroken
 from bisect_onnx.pipeline.region import Region
 from bisect_onnx.pipeline.request import LocateRequest
 from bisect_onnx.pipeline.rows import EMPTY_ALIGNMENT, alignment_summary, labelled, node_rows, with_inner_rows
@@ -64,7 +66,11 @@ def locate(request: LocateRequest, *, on_event: Listener = ignore) -> Report:
         with run.stage("samples", "Running every sample on both sides"):
             screened = screen(sides, sides.samples, tolerance=_tolerance(request))
         sides = screened.sides
-    return _Locating(request, sides, run, screened=screened).report()
+
+    def located(sides: Sides) -> Report:
+        return _Locating(request, sides, run, screened=screened).report()
+
+    return unbroken(located, sides=sides, request=request, run=run)
 
 
 def _locate_submodule(request: LocateRequest, run: StageClock) -> Report:
@@ -150,6 +156,9 @@ class _Locating:
         with self.run.stage("capture", "Recording every call of the reference"):
             capture = self.sides.reference.capture(self.sides.feeds.reference, max_bytes=self.sides.max_bytes)
         if not self.tolerance.given:
+            elsewhere = rounded_elsewhere(self.sides, self.compared, self.request)
+            if elsewhere is not None:
+                return self._finish(elsewhere.verdict, **elsewhere.fields)
             with self.run.stage("noise", "Measuring the noise of the outputs in float64"):
                 self.compared.measure_floors(capture)
             if self.compared.agrees and self.compared.anything_compared:
@@ -160,9 +169,10 @@ class _Locating:
             return self._finish(stale.verdict, weights=stale.weights, search=stale.search)
         with self.run.stage("align", "Looking at every value of the candidate"):
             region = self._region(capture)
-        elsewhere = self._other_stage(region)
+        with self.run.stage("optimizers", "Asking whether the configuration is at fault"):
+            elsewhere = configuration_at_fault(region, self.sides, compared=self.compared, request=self.request)
         if elsewhere is not None:
-            return self._finish(elsewhere)
+            return self._finish(elsewhere.verdict, **elsewhere.fields)
         overflow = reference_overflow(region, self.compared)
         if overflow is not None:
             self.findings.append(overflow)
@@ -256,15 +266,6 @@ class _Locating:
             for ours, theirs in standing.items()
             if theirs in region.index.group_of and region.graph.producer(ours) is not None
         }
-
-    def _other_stage(self, region: Region) -> Answer | None:
-        """Whether the outputs agree at level 0 on CPU: then no node of the file is to blame."""
-        observed = {name: region.plain[name] for name in region.graph.outputs if name in region.plain}
-        if not self.compared.would_agree(observed):
-            return None
-        cpu = all(name.lower().startswith("cpu") for name in self.request.providers)
-        stage = Stage.OPTIMIZER if cpu else Stage.PROVIDER
-        return answer(status=Status.SUSPECTED, outputs=self.compared.rows, stage=stage, request=self.request)
 
     def _parameter_names(self) -> dict[str, str]:
         """Reference parameter by candidate initializer, equal or nearest."""

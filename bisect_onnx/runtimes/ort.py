@@ -1,24 +1,32 @@
 """The candidate: an ONNX file in ONNX Runtime, as the user configures it, and opened up for probes."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from bisect_onnx.core.edits import NodeEdit
 from bisect_onnx.core.graph import Graph
 from bisect_onnx.readers.onnx_file import OnnxFile
+from bisect_onnx.readers.onnx_file import read as read_file
 from bisect_onnx.runtimes.base import Array, Place, WrittenOut
 from bisect_onnx.runtimes.ort_probe import Prober, run_named
 from bisect_onnx.runtimes.ort_session import Settings, create_session, provider_name
 from bisect_onnx.runtimes.ort_values import is_exposable
+from bisect_onnx.runtimes.scratch import make_scratch
 from bisect_onnx.runtimes.written_out import write_out
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
 __all__ = ["OrtCandidate"]
+
+# Where the runtime saves what it made of a model, with the weights in a file beside it: a message ends at 2 GiB.
+OPTIMISED_PATH: Final = "optimized_model_filepath"
+WEIGHTS_ASIDE: Final = "session.optimized_model_external_initializers_file_name"
+ASIDE_FROM: Final = "session.optimized_model_external_initializers_min_size_in_bytes"
 
 
 class OrtCandidate:
@@ -35,6 +43,7 @@ class OrtCandidate:
         level: int,
         session_options: Mapping[str, str],
         custom_ops: Sequence[Path],
+        without: Sequence[str] = (),
     ) -> None:
         self._file = file
         self._settings = Settings(
@@ -42,6 +51,7 @@ class OrtCandidate:
             level=level,
             options=dict(session_options),
             custom_ops=tuple(custom_ops),
+            without=tuple(without),
         )
         self._prober = Prober(file, settings=self._settings)
         self._session: ort.InferenceSession | None = None
@@ -62,11 +72,65 @@ class OrtCandidate:
         """
         if self._session is None:
             self._session = create_session(self._file.path, settings=self._settings, path=self._file.path)
-        outputs = self._session.get_outputs()
-        known = {value.name for value in (*self._session.get_inputs(), *self._session.get_overridable_initializers())}
+        return self._run(self._session, feeds)
+
+    def run_configured(
+        self,
+        feeds: Mapping[str, Array],
+        *,
+        level: int | None = None,
+        without: Sequence[str] = (),
+        exposed: Sequence[str] = (),
+    ) -> dict[str, Array]:
+        """`run` in another configuration, in a session of its own.
+
+        Args:
+            feeds: Graph inputs.
+            level: Optimisation level; None for the configured one.
+            without: Optimisers to switch off.
+            exposed: Values to return besides; the runtime merges no nodes across one.
+        """
+        settings = self._configured(level=level, without=without)
+        model: Path | bytes = self._file.path
+        if exposed:
+            model, config = self._prober.exposing(exposed)
+            settings = dataclasses.replace(settings, options={**settings.options, **config})
+        return self._run(create_session(model, settings=settings, path=self._file.path), feeds)
+
+    def optimised(self, *, without: Sequence[str] = ()) -> Graph:
+        """What the runtime makes of the graph, as it saves it."""
+        folder = make_scratch(self)
+        path = folder / "optimised.onnx"
+        settings = self._configured(level=None, without=without)
+        aside = {OPTIMISED_PATH: str(path), WEIGHTS_ASIDE: "weights.bin", ASIDE_FROM: "1024"}
+        create_session(
+            self._file.path,
+            settings=dataclasses.replace(settings, options={**settings.options, **aside}),
+            path=self._file.path,
+        )
+        return read_file(path).graph
+
+    def reconfigured(self, *, without: Sequence[str]) -> "OrtCandidate":
+        """The same file with some optimisers off."""
+        return OrtCandidate(
+            self._file,
+            providers=self._settings.providers,
+            level=self._settings.level,
+            session_options=self._settings.options,
+            custom_ops=self._settings.custom_ops,
+            without=without,
+        )
+
+    def _configured(self, *, level: int | None, without: Sequence[str]) -> Settings:
+        chosen = self._settings.level if level is None else level
+        return dataclasses.replace(self._settings, level=chosen, without=(*self._settings.without, *without))
+
+    def _run(self, session: "ort.InferenceSession", feeds: Mapping[str, Array]) -> dict[str, Array]:
+        outputs = session.get_outputs()
+        known = {value.name for value in (*session.get_inputs(), *session.get_overridable_initializers())}
         self._own_runs += 1
         found = run_named(
-            self._session,
+            session,
             {name: array for name, array in feeds.items() if name in known},
             fetch=[output.name for output in outputs],
             file=self._file,
@@ -97,6 +161,7 @@ class OrtCandidate:
             level=self._settings.level,
             session_options=self._settings.options,
             custom_ops=self._settings.custom_ops,
+            without=self._settings.without,
         )
         self._pieces.append(piece)
         return piece

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
 from bisect_onnx.core.edits import NodeEdit
@@ -136,6 +137,15 @@ class Prober:
         while len(self._sessions) > 1 and self._held_nodes() > KEPT_MODELS * len(self._file.graph.nodes):
             self._sessions.popitem(last=False)
         return self._sessions[key]
+
+    def exposing(self, names: Sequence[str]) -> tuple[bytes, Mapping[str, str]]:
+        """The whole model with ``names`` as further outputs, and the configuration that finds its weights."""
+        whole = self._opened_whole()
+        model = onnx.ModelProto()
+        model.CopyFrom(whole.model)
+        there = {output.name for output in model.graph.output}
+        model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in there)
+        return model.SerializeToString(), self._weights.config if self._weights is not None else {}
 
     def _held_nodes(self) -> int:
         return sum(session.nodes for session in self._sessions.values())

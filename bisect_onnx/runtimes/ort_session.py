@@ -62,6 +62,7 @@ class Settings:
     level: int
     options: Mapping[str, str]
     custom_ops: tuple[Path, ...]
+    without: tuple[str, ...] = ()  # optimisers that are off
 
     def __post_init__(self) -> None:
         available = ort.get_available_providers()
@@ -79,7 +80,8 @@ class Settings:
 
     def describe(self) -> str:
         """For messages: "CPUExecutionProvider, level 99"."""
-        return f"{', '.join(self.providers)}, level {self.level}"
+        text = f"{', '.join(self.providers)}, level {self.level}"
+        return f"{text}, without {', '.join(self.without)}" if self.without else text
 
     def session_options(self) -> ort.SessionOptions:
         """A fresh options object of the runtime."""
@@ -115,7 +117,11 @@ def create_session(model: Path | bytes, *, settings: Settings, path: Path) -> or
     source = model if isinstance(model, bytes) else str(model)
     try:
         session = ort.InferenceSession(
-            source, settings.session_options(), providers=list(settings.providers), enable_fallback=0
+            source,
+            settings.session_options(),
+            providers=list(settings.providers),
+            disabled_optimizers=list(settings.without) or None,
+            enable_fallback=0,
         )
     except RUNTIME_ERRORS as error:
         raise ModelNotLoadedError(path=path, configuration=settings.describe(), detail=first_line(error)) from error

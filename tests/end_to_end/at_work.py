@@ -79,10 +79,10 @@ def accused(report: Report) -> list[str]:
 
 
 def assert_valid(report: Report) -> None:
-    """What every report holds: the schema, an exit status that fits, no located without a culprit."""
+    """What every report holds: the schema, an exit status that fits, no located without a culprit or an optimiser."""
     jsonschema.Draft202012Validator(SCHEMA).validate(report.to_dict())
     assert report.exit_code == {"parity": 0, "inconclusive": 3}.get(report.status.value, 1)
-    assert (report.status is Status.LOCATED) <= bool(report.culprits)
+    assert (report.status is Status.LOCATED) <= bool(report.culprits or report.optimizers)
 
 
 def assert_proven(report: Report, guilty: list[str], *, planted: str = "a fault") -> None:
