@@ -12,6 +12,7 @@ from bisect_onnx.core.finding import Confidence, Counterfactual, Finding
 from bisect_onnx.core.report import Report, SearchSummary, Stage, Status
 from bisect_onnx.errors import ModelNotLoadedError, RuntimeFailedError, listing
 from bisect_onnx.pipeline.commands import as_command
+from bisect_onnx.pipeline.loading import cured_copy
 from bisect_onnx.pipeline.optimizer_search import FAILURES, Guilty, Merged, OptimizerSearch, merged_nodes
 from bisect_onnx.pipeline.optimizer_stage import MOST_NAMED, absent, on_cpu, switch_off, tunable
 from bisect_onnx.pipeline.request import LocateRequest
@@ -36,7 +37,11 @@ def unbroken(locate: Callable[[Sides], Report], *, sides: Sides, request: Locate
         with run.stage("optimizers", "Switching the runtime's optimisers off"):
             found = _broken_by_optimisers(error, sides=sides, request=request)
         if found is None:
-            raise
+            with run.stage("loading", "Looking for what keeps the model from loading"):
+                copy = cured_copy(error, sides=sides)
+            if copy is None:
+                raise
+            return copy.told(locate(dataclasses.replace(sides, candidate=copy.candidate)), request)
     cured = locate(dataclasses.replace(sides, candidate=found.candidate))
     return _told(cured, found, request=request)
 

@@ -6,15 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import onnx
+from onnx import external_data_helper
 
 from bisect_onnx.core.edits import NodeEdit
 from bisect_onnx.core.graph import Graph
 from bisect_onnx.readers.onnx_file import OnnxFile
 from bisect_onnx.readers.onnx_file import read as read_file
+from bisect_onnx.readers.onnx_tensors import byte_length, each_tensor
 from bisect_onnx.runtimes.base import Array, Place, WrittenOut
 from bisect_onnx.runtimes.ort_probe import Prober, run_named
 from bisect_onnx.runtimes.ort_session import Settings, create_session, provider_name
 from bisect_onnx.runtimes.ort_values import is_exposable
+from bisect_onnx.runtimes.piece_file import INLINE_BYTES
 from bisect_onnx.runtimes.scratch import make_scratch
 from bisect_onnx.runtimes.written_out import write_out
 
@@ -120,6 +124,25 @@ class OrtCandidate:
             custom_ops=self._settings.custom_ops,
             without=without,
         )
+
+    def editable(self) -> onnx.ModelProto | None:
+        """A copy of the whole model with its weights inside; None where those are too large for one message."""
+        if sum(byte_length(tensor) or 0 for tensor in each_tensor(self._file.proto)) > INLINE_BYTES:
+            return None
+        model = onnx.ModelProto()
+        model.CopyFrom(self._file.proto)
+        external_data_helper.load_external_data_for_model(model, str(self._file.path.absolute().parent))
+        for tensor in each_tensor(model):
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                tensor.data_location = onnx.TensorProto.DEFAULT
+                del tensor.external_data[:]
+        return model
+
+    def edited(self, model: onnx.ModelProto) -> "OrtCandidate":
+        """The same configuration of an edited copy, in a temporary file."""
+        path = make_scratch(self) / self._file.path.name
+        path.write_bytes(model.SerializeToString())
+        return self._open_piece(read_file(path))
 
     def _configured(self, *, level: int | None, without: Sequence[str]) -> Settings:
         chosen = self._settings.level if level is None else level

@@ -11,7 +11,7 @@ from bisect_onnx.readers.onnx_file import OnnxFile
 from bisect_onnx.runtimes.base import Array
 from bisect_onnx.runtimes.scratch import make_scratch
 
-__all__ = ["write_piece"]
+__all__ = ["INLINE_BYTES", "write_piece"]
 
 # Beyond this weights lie beside the model: a protobuf message ends at 2 GiB.
 INLINE_BYTES = 1 << 30
