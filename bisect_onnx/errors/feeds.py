@@ -154,6 +154,7 @@ class FeedShapeError(FeedsError):
                 next_step="give an array of the expected shape; named axes may have any length",
             )
         )
+        self.name = name
 
 
 class FeedDtypeError(FeedsError):

@@ -1,6 +1,9 @@
 """Run both sides and hold their outputs against each other: the state of the comparison, as it is corrected."""
 
+import zlib
 from collections.abc import Mapping
+
+import numpy as np
 
 from bisect_onnx.core.compare import Array, Verdict
 from bisect_onnx.core.finding import Finding
@@ -10,7 +13,7 @@ from bisect_onnx.pipeline import preflight
 from bisect_onnx.pipeline.confirming import settle_outputs, with_floors
 from bisect_onnx.pipeline.judge import exact_floor
 from bisect_onnx.pipeline.output_floor import estimated_floor
-from bisect_onnx.pipeline.output_pairing import OutputPair, PairedBy, belonging, pair_outputs, reassigned
+from bisect_onnx.pipeline.output_pairing import ALIKE, OutputPair, PairedBy, belonging, pair_outputs, reassigned
 from bisect_onnx.pipeline.sides import Sides
 from bisect_onnx.runtimes.base import Capture
 
@@ -27,6 +30,7 @@ class Comparison:
         self.pairs: list[OutputPair] = []
         self.answers: Mapping[str, Array] = {}  # of the reference, by its own output names
         self._observed: Mapping[str, Array] = {}
+        self.changed_inputs: frozenset[str] = frozenset()  # of the candidate, by its run
 
     @property
     def observed(self) -> Mapping[str, Array]:
@@ -48,6 +52,12 @@ class Comparison:
         return belonging(self.pairs, truth=self.answers, observed=self._observed)
 
     @property
+    def lacking(self) -> list[str]:
+        """Outputs of a reference that runs which the file does not have."""
+        taken = {pair.reference for pair in self.pairs}
+        return [] if self._sides.recorded else [name for name in self.answers if name not in taken]
+
+    @property
     def doubtful(self) -> list[OutputRow]:
         """Outputs that differ from a partner that may not be theirs."""
         return [row for row in self.rows if row.verdict is Verdict.MISMATCH and row.name not in self.belonging]
@@ -65,7 +75,10 @@ class Comparison:
         """Run both sides untouched; whether they agree."""
         feeds = self._sides.feeds
         self.answers = self._sides.reference.run(feeds.reference)
+        before = _digests(feeds.arrays)
         self._observed = self._sides.candidate.run(feeds.arrays)
+        after = _digests(feeds.arrays)
+        self.changed_inputs = frozenset(name for name in before if before[name] != after[name])
         self.pairs = pair_outputs(
             self._sides.candidate.graph.outputs, tuple(self.answers), ordered=not self._sides.recorded
         )
@@ -102,6 +115,20 @@ class Comparison:
         rows = self.would_be(observed)
         failing = {row.name for row in self.rows if row.verdict is Verdict.MISMATCH}
         return bool(failing & set(observed)) and all(row.verdict is not Verdict.MISMATCH for row in rows)
+
+    def would_agree_with_floors(self, observed: Mapping[str, Array]) -> list[OutputRow] | None:
+        """The rows of ``observed`` when all agree, by measured noise where they nearly do; otherwise None."""
+        failing = {row.name for row in self.rows if row.verdict is Verdict.MISMATCH}
+        if not failing or not failing <= set(observed):
+            return None
+        rows = self.would_be(observed)
+        apart = [row for row in rows if row.verdict is Verdict.MISMATCH]
+        near = all(row.error is not None and (row.error.scaled or 0.0) <= ALIKE for row in apart)
+        if apart and near and not self._tolerance.given:
+            feeds = self._sides.feeds.reference
+            self.measure_floors(self._sides.reference.capture(feeds, max_bytes=self._sides.max_bytes))
+            rows = self.would_be(observed)
+        return None if any(row.verdict is Verdict.MISMATCH for row in rows) else rows
 
     def would_be(self, observed: Mapping[str, Array]) -> list[OutputRow]:
         """The rows of ``observed`` in the place of what the candidate gave, judged as its own were."""
@@ -155,3 +182,11 @@ class Comparison:
     def _estimated(self, row: OutputRow, capture: Capture) -> float:
         assert row.reference is not None
         return estimated_floor(self._sides, capture, candidate=row.name, reference=row.reference)
+
+
+def _digests(arrays: Mapping[str, Array]) -> dict[str, int]:
+    return {
+        name: zlib.crc32(np.ascontiguousarray(array).tobytes())
+        for name, array in arrays.items()
+        if array.dtype.kind != "O" and array.size
+    }

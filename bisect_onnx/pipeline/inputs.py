@@ -1,5 +1,6 @@
 """From what the user said about inputs to arrays that both sides take, checked against the file's signature."""
 
+import contextlib
 import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
@@ -9,22 +10,34 @@ import numpy as np
 
 from bisect_onnx.core.feeds import Array, GivenFeeds, InputSignature
 from bisect_onnx.core.graph import Graph
+from bisect_onnx.core.layout import Layout, layouts
 from bisect_onnx.core.report import InputRow
 from bisect_onnx.errors import (
     FeedCountError,
     FeedNamesError,
+    FeedsError,
+    FeedShapeError,
     InputPairingError,
     RecordingError,
     ShapeOptionError,
     listing,
 )
 from bisect_onnx.pipeline.given_inputs import gather_feeds, refuse_lists_of_numbers
-from bisect_onnx.pipeline.input_check import check_feeds, reference_arrays
+from bisect_onnx.pipeline.input_check import check_feeds, plain, reference_arrays
 from bisect_onnx.pipeline.input_pairing import InputPairing, pair_inputs
 from bisect_onnx.pipeline.opening import OpenedReference
 from bisect_onnx.pipeline.random_inputs import draw_inputs
 
-__all__ = ["Feeds", "input_row", "name_feeds", "resolve_feeds"]
+__all__ = ["Feeds", "Relaid", "input_row", "name_feeds", "resolve_feeds"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Relaid:
+    """An input that fits the file's signature in another layout only, and the refusal of it as it was given."""
+
+    name: str
+    layout: Layout
+    refused: FeedShapeError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +45,7 @@ class Feeds:
     """Inputs for both sides; the arrays are copies that nobody else holds.
 
     ``pairs`` says which of the reference's inputs each of the candidate's stands for. A reference with more
-    inputs than the file has them in ``reference`` only.
+    inputs than the file has them in ``reference`` only. An input that is ``relaid`` is as it was given there.
     """
 
     arrays: Mapping[str, Array]  # by the candidate's input name, in graph order
@@ -40,6 +53,7 @@ class Feeds:
     pairs: Mapping[str, str]
     rows: tuple[InputRow, ...]
     notes: tuple[str, ...]
+    relaid: Relaid | None = None
 
 
 def resolve_feeds(
@@ -50,6 +64,7 @@ def resolve_feeds(
     opened: OpenedReference,
     seed: int = 0,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    other_layouts: bool = False,
 ) -> Feeds:
     """Find a value for each input of both sides.
 
@@ -61,6 +76,7 @@ def resolve_feeds(
         opened: The reference.
         seed: Of the random inputs.
         shapes: ``--shape``: sizes of random inputs by name. With them the factory's examples are not used.
+        other_layouts: Take an input that fits the file in another layout only; see `Feeds.relaid`.
 
     Raises:
         FeedsError: The inputs do not fit.
@@ -73,18 +89,47 @@ def resolve_feeds(
         given = GivenFeeds(source=f"random (seed {seed})", named=drawn)
     arrays, extra = _by_candidate_name(given, names=names, pairing=pairing)
     _require_reference_only(pairing, extra, opened=opened, given=given, names=names)
-    checked, notes = check_feeds(
-        arrays, signature=signature, source=given.source, parameters=opened.reference.parameters
-    )
-    reference = reference_arrays(checked, pairs=pairing.pairs, parameters=opened.reference.parameters) | extra
+    parameters = opened.reference.parameters
+    relaid = None
+    try:
+        checked, notes = check_feeds(arrays, signature=signature, source=given.source, parameters=parameters)
+    except FeedShapeError as refused:
+        found = _relaid(arrays, refused, signature=signature, parameters=parameters) if other_layouts else None
+        if found is None:
+            raise
+        checked, relaid, notes = *found, ()
+    own = checked if relaid is None else checked | {relaid.name: _as_given(arrays, relaid.name, signature=signature)}
+    reference = reference_arrays(own, pairs=pairing.pairs, parameters=parameters) | extra
     order = [*opened.call_order, *pairing.pairs.values()]
     return Feeds(
         arrays=checked,
         reference={name: reference[name] for name in dict.fromkeys(order) if name in reference},
         pairs=pairing.pairs,
-        rows=tuple(input_row(name, array, source=given.source) for name, array in (checked | extra).items()),
+        rows=tuple(input_row(name, array, source=given.source) for name, array in (own | extra).items()),
         notes=(*pairing.notes, *notes),
+        relaid=relaid,
     )
+
+
+def _relaid(
+    arrays: Mapping[str, Array],
+    refused: FeedShapeError,
+    *,
+    signature: Sequence[InputSignature],
+    parameters: Mapping[str, Array],
+) -> tuple[dict[str, Array], Relaid] | None:
+    """The arrays with the channel axis of the refused one moved, if the file takes them so."""
+    for layout in layouts(arrays[refused.name]):
+        moved = {**arrays, refused.name: layout.moved(arrays[refused.name])}
+        with contextlib.suppress(FeedsError):
+            checked, _ = check_feeds(moved, signature=signature, source="moved", parameters=parameters)
+            return checked, Relaid(name=refused.name, layout=layout, refused=refused)
+    return None
+
+
+def _as_given(arrays: Mapping[str, Array], name: str, *, signature: Sequence[InputSignature]) -> Array:
+    declared = next(each for each in signature if each.name == name)
+    return plain(arrays[name], declared=declared)
 
 
 def name_feeds(given: GivenFeeds, *, signature: Sequence[InputSignature], opened: OpenedReference) -> dict[str, Array]:

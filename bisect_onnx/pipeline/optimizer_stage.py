@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from bisect_onnx.core.compare import Objection, Verdict, compare_arrays
 from bisect_onnx.core.finding import Confidence, Counterfactual, Finding
-from bisect_onnx.core.report import OutputRow, Stage, Status
+from bisect_onnx.core.report import Stage, Status
 from bisect_onnx.errors import listing
 from bisect_onnx.pipeline.comparing import Comparison
 from bisect_onnx.pipeline.optimizer_search import FAILURES, Guilty, Merged, OptimizerSearch, merged_nodes
+from bisect_onnx.pipeline.preflight import worst_scaled
 from bisect_onnx.pipeline.quantization_steps import Steps, whole_steps
 from bisect_onnx.pipeline.region import Region
 from bisect_onnx.pipeline.request import LocateRequest
@@ -170,8 +171,8 @@ def _explained(
             edit=f"{switch_off(guilty.names)}, all other optimisers on",
             local_before=None,
             local_after=None,
-            output_before=_worst(compared.rows),
-            output_after=_worst(after),
+            output_before=worst_scaled(compared.rows),
+            output_after=worst_scaled(after),
         ),
     )
     verdict = answer(
@@ -262,8 +263,3 @@ def _remedy(names: Sequence[str], *, steps: Steps | None) -> str:
 
 def switch_off(names: Sequence[str]) -> str:
     return f"{', '.join(names)} off"
-
-
-def _worst(rows: Sequence[OutputRow]) -> float | None:
-    figures = [row.error.scaled for row in rows if row.error is not None and row.error.scaled is not None]
-    return max(figures, default=None)

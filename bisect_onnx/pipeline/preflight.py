@@ -9,15 +9,17 @@ import numpy as np
 
 from bisect_onnx.core.compare import Array
 from bisect_onnx.core.finding import Confidence, Counterfactual, Finding
+from bisect_onnx.core.graph import nested_label
 from bisect_onnx.core.report import OutputRow
 from bisect_onnx.errors import listing
 from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.output_pairing import OutputPair
+from bisect_onnx.pipeline.random_nodes import random_calls, random_nodes
 from bisect_onnx.pipeline.sides import Sides
 
 __all__ = [
-    "TrainingModules", "differ", "evaluation_mode", "left_in_training", "outputs_elsewhere", "outputs_unpaired",
-    "training_modules", "unsteady_side",
+    "TrainingModules", "differ", "evaluation_mode", "inputs_changed", "left_in_training", "outputs_elsewhere",
+    "outputs_lacking", "outputs_unpaired", "training_modules", "unsteady_side", "worst_scaled",
 ]  # fmt: skip
 
 # Submodules named in a message before it says how many more there are.
@@ -70,6 +72,12 @@ def differ(first: Mapping[str, Array], second: Mapping[str, Array], *, rows: Seq
     )
 
 
+def worst_scaled(rows: Sequence[OutputRow]) -> float | None:
+    """The largest `ErrorStats.scaled` of the outputs; None where none was measured."""
+    figures = [row.error.scaled for row in rows if row.error is not None and row.error.scaled is not None]
+    return max(figures, default=None)
+
+
 def left_in_training(training: TrainingModules, *, before: Sequence[OutputRow], after: Sequence[OutputRow]) -> Finding:
     """The module is in training mode; proven when the outputs agree once it is not."""
     agrees = not any(row.verdict.value == "mismatch" for row in after)
@@ -90,16 +98,11 @@ def left_in_training(training: TrainingModules, *, before: Sequence[OutputRow], 
             edit="module.eval()",
             local_before=None,
             local_after=None,
-            output_before=_worst(before),
-            output_after=_worst(after),
+            output_before=worst_scaled(before),
+            output_after=worst_scaled(after),
         ),
         references=("https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.eval",),
     )
-
-
-def _worst(rows: Sequence[OutputRow]) -> float | None:
-    figures = [row.error.scaled for row in rows if row.error is not None and row.error.scaled is not None]
-    return max(figures, default=None)
 
 
 def outputs_elsewhere(
@@ -126,8 +129,8 @@ def outputs_elsewhere(
             edit="each output compared with the reference's output that it is",
             local_before=None,
             local_after=None,
-            output_before=_worst(before),
-            output_after=_worst(after),
+            output_before=worst_scaled(before),
+            output_after=worst_scaled(after),
         ),
     )
 
@@ -159,28 +162,75 @@ def outputs_unpaired(rows: Sequence[OutputRow], *, reference: Sequence[str], rec
     )
 
 
-def unsteady_side(sides: Sides, *, rows: Sequence[OutputRow]) -> Finding | None:
-    """A side that answers differently when asked again; then nothing can be said about a node."""
+def unsteady_side(
+    sides: Sides, *, rows: Sequence[OutputRow], answers: Mapping[str, Array], observed: Mapping[str, Array]
+) -> Finding | None:
+    """A side that answers differently when asked again; then nothing can be said about a node.
+
+    Args:
+        sides: Both sides.
+        rows: The outputs as they were judged.
+        answers: What the reference gave.
+        observed: What the candidate gave.
+    """
     reference, feeds = sides.reference, sides.feeds.reference
-    first = reference.run(feeds)
-    if differ(first, reference.run(feeds), rows=rows):
-        return _unsteady("reference", reference.description, gives="gives other numbers")
-    if differ(first, reference.rerun(feeds), rows=rows):
-        return _unsteady("reference", reference.description, gives="draws random numbers: it gives others")
-    first, second = (sides.candidate.run(sides.feeds.arrays) for _ in range(2))
-    if differ(first, second, rows=()):
-        return _unsteady("candidate", "the ONNX model", gives="gives other numbers")
+    if differ(answers, reference.rerun(feeds), rows=rows):
+        again = differ(answers, reference.run(feeds), rows=rows)
+        return _unsteady(
+            "reference",
+            reference.description,
+            gives="gives other numbers" if again else "draws random numbers: it gives others",
+            facts={"calls": random_calls(reference, feeds, max_bytes=sides.max_bytes)},
+        )
+    drawing = random_nodes(sides.candidate)
+    named = listing([nested_label(node.path, node.name) for node in drawing], limit=MOST_NAMED)
+    gives = f"draws random numbers in {named}: it gives others" if drawing else "gives other numbers"
+    facts: dict[str, object] = {"nodes": [node.index for node in drawing]}
+    if differ(observed, sides.candidate.run(sides.feeds.arrays), rows=()):
+        return _unsteady("candidate", "the ONNX model", gives=gives, facts=facts)
+    if differ(observed, sides.candidate.run_afresh(sides.feeds.arrays), rows=()):
+        return _unsteady("candidate", "the ONNX model", gives=gives, facts=facts, where="in a fresh session ")
     return None
 
 
-def _unsteady(side: str, what: str, *, gives: str) -> Finding:
+def _unsteady(side: str, what: str, *, gives: str, facts: Mapping[str, object], where: str = "") -> Finding:
     return Finding(
         code="HN002",
         name="run-does-not-repeat",
         cause="K13",
         confidence=Confidence.PROVEN,
         subject=None,
-        message=f"the {side} ({what}) {gives} when it is run again on the same inputs",
-        facts={"side": side},
+        message=f"the {side} ({what}) {gives} when it is run again {where}on the same inputs",
+        facts={"side": side, **facts},
         remedy="Remove the random operator, feed its noise as an input, or fix its seed on both sides.",
+    )
+
+
+def inputs_changed(side: str, names: Sequence[str]) -> Finding:
+    """A run wrote to its inputs: whoever passes the same arrays on gives the other side other numbers."""
+    return Finding(
+        code="HN009",
+        name="inputs-changed-by-a-run",
+        cause="K26",
+        confidence=Confidence.PROVEN,
+        subject=names[0],
+        message=f"the {side} writes to its input {listing(list(names))} while it runs; here each side was given "
+        "copies, and a comparison that hands the same arrays to both feeds the second one other numbers",
+        facts={"side": side, "inputs": list(names)},
+        remedy="Copy the inputs before each run, and work on a clone in forward.",
+    )
+
+
+def outputs_lacking(names: Sequence[str], *, compared: int) -> Finding:
+    """The reference has outputs that the file does not: they were compared with nothing."""
+    return Finding(
+        code="HN010",
+        name="outputs-not-in-the-file",
+        cause=None,
+        confidence=Confidence.PROVEN,
+        subject=names[0],
+        message=f"the file has {compared} of the reference's {compared + len(names)} outputs; compared with nothing: "
+        f"{listing(list(names), limit=MOST_NAMED)}",
+        facts={"outputs": list(names)},
+        remedy="Export with all outputs that are used, or let forward return no more than those.",
     )

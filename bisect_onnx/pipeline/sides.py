@@ -86,7 +86,13 @@ def _feeds(
     if not request.samples and len(sources) == 1:
         source = sources[0]
         return None, resolve_feeds(
-            source, signature=signature, graph=graph, opened=opened, seed=request.seed, shapes=request.shapes
+            source,
+            signature=signature,
+            graph=graph,
+            opened=opened,
+            seed=request.seed,
+            shapes=request.shapes,
+            other_layouts=True,
         )
     _require_samples_make_sense(request, opened)
 

@@ -19,11 +19,12 @@ from bisect_onnx.core.report import OutputRow, SearchSummary, Stage, Status, Str
 from bisect_onnx.errors import RuntimeFailedError, listing
 from bisect_onnx.pipeline.comparing import Comparison
 from bisect_onnx.pipeline.narrow import Narrowed
+from bisect_onnx.pipeline.preflight import worst_scaled
 from bisect_onnx.pipeline.request import LocateRequest
 from bisect_onnx.pipeline.sides import Sides
 from bisect_onnx.pipeline.verdicts import Answer, answer
 
-__all__ = ["StaleWeights", "WeightPair", "batch_norm_epsilons", "differing", "stale_weights", "weight_rows"]
+__all__ = ["StaleWeights", "WeightPair", "audited", "batch_norm_epsilons", "differing", "stale_weights", "weight_rows"]
 
 # Differing parameters up to which the search tells the node that reads the wrong one; that is the report's contract.
 MOST_SEARCHED = 8
@@ -126,16 +127,38 @@ def differing(
         reference: The reference's parameters and buffers, by name.
         epsilons: Of each BatchNorm of the reference, by its path; what has none here is not folded.
     """
+    held = _held(graph, initializers, reference=reference, epsilons=epsilons)
+    return [pair for pair in held.values() if pair is not None]
+
+
+def audited(sides: Sides) -> frozenset[str]:
+    """The initializers of the candidate that are a parameter of the reference, as it is or folded."""
+    held = _held(
+        sides.candidate.graph,
+        sides.candidate.parameters,
+        reference=sides.reference.parameters,
+        epsilons=batch_norm_epsilons(sides.module),
+    )
+    return frozenset(name for name, pair in held.items() if pair is None)
+
+
+def _held(
+    graph: Graph,
+    initializers: Mapping[str, Array],
+    *,
+    reference: Mapping[str, Array],
+    epsilons: Mapping[str, float],
+) -> dict[str, WeightPair | None]:
+    """Each initializer that stands for a parameter, in the order in which nodes read them; None when it is that."""
     known = {name: array for name, array in reference.items() if array.dtype.kind == "f" and array.size}
     folded = _folded(known, kept=_kept_norms(graph, known), epsilons=epsilons)
     floors = {form.name: form.floor for form in folded.values()}
     known |= {form.name: form.array for form in folded.values()}
     partners = _partners(graph, initializers, known=known, folded={plain: form.name for plain, form in folded.items()})
-    pairs = (
-        _pair(name, initializers[name], parameter=other, theirs=known[other], floor=floors.get(other, FOLDING))
+    return {
+        name: _pair(name, initializers[name], parameter=other, theirs=known[other], floor=floors.get(other, FOLDING))
         for name, other in partners.items()
-    )
-    return [pair for pair in pairs if pair is not None]
+    }
 
 
 def _partners(
@@ -269,15 +292,10 @@ def _other_checkpoint(rows: Sequence[WeightRow], *, before: Sequence[OutputRow],
             edit="the reference's parameters in the place of the initializers",
             local_before=None,
             local_after=None,
-            output_before=_worst(before),
-            output_after=_worst(after),
+            output_before=worst_scaled(before),
+            output_after=worst_scaled(after),
         ),
     )
-
-
-def _worst(rows: Sequence[OutputRow]) -> float | None:
-    figures = [row.error.scaled for row in rows if row.error is not None and row.error.scaled is not None]
-    return max(figures, default=None)
 
 
 def weight_rows(narrowed: Iterable[Narrowed]) -> tuple[WeightRow, ...]:

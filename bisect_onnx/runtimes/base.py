@@ -106,6 +106,7 @@ class Reference(Protocol):
     description: str
     input_names: tuple[str, ...]  # in call order
     output_names: tuple[str, ...]  # flattened; known after the first run
+    changed_inputs: frozenset[str]  # inputs that the last run wrote to; it was given copies
 
     @property
     def parameters(self) -> Mapping[str, Array]:
@@ -141,6 +142,10 @@ class Candidate(Protocol):
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """The untouched model in the requested configuration."""
+        ...
+
+    def run_afresh(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """`run` in a session made for it."""
         ...
 
     def probe(

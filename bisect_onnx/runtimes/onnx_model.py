@@ -24,6 +24,7 @@ class OnnxReference:
         self.description = f"{file.path.name} (ONNX Runtime, level 0, CPU)"
         self.input_names = file.graph.inputs
         self.output_names = file.graph.outputs
+        self.changed_inputs: frozenset[str] = frozenset()
         self.parameters: Mapping[str, Array] = file.initializers
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -78,6 +78,10 @@ class OrtCandidate:
             self._session = create_session(self._file.path, settings=self._settings, path=self._file.path)
         return self._run(self._session, feeds)
 
+    def run_afresh(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """`run` in a session made for it."""
+        return self.run_configured(feeds)
+
     def run_configured(
         self,
         feeds: Mapping[str, Array],

@@ -29,6 +29,7 @@ class RecordedReference:
         self.description = f"{self._path.name} (recorded activations)"
         self.input_names: tuple[str, ...] = ()
         self.output_names = tuple(self._shapes)
+        self.changed_inputs: frozenset[str] = frozenset()
         self.parameters: Mapping[str, Array] = {}
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:

@@ -9,10 +9,10 @@ from torch import nn
 
 from bisect_onnx.core.graph import ValueKind
 from bisect_onnx.errors import ReferenceFailedError, UninitializedModuleError
-from bisect_onnx.runtimes.torch_arrays import Array, holds_array, to_numpy, view_as_numpy
+from bisect_onnx.runtimes.torch_arrays import Array, holds_array, to_numpy, to_tensor, view_as_numpy
 from bisect_onnx.runtimes.torch_binding import ArgumentBinding, Binding
 from bisect_onnx.runtimes.torch_capture import TorchCapture
-from bisect_onnx.runtimes.torch_guard import RandomState, other_random_state, untouched
+from bisect_onnx.runtimes.torch_guard import RandomState, other_random_state, same_bits, untouched
 from bisect_onnx.runtimes.torch_modules import ModuleTracker, Tracker
 from bisect_onnx.runtimes.torch_recorder import Recorder, WriteWatcher
 from bisect_onnx.runtimes.torch_structure import name_outputs, tensors_in
@@ -50,6 +50,7 @@ class EagerReference:
         self._binding: ArgumentBinding = Binding(module, example=inputs_example, bind_order=bind_order)
         self.input_names: tuple[str, ...] = self._binding.names
         self.output_names: tuple[str, ...] = ()
+        self.changed_inputs: frozenset[str] = frozenset()
         self._named = _named_tensors(module)
         self._attribute_names: dict[int, str] | None = None
         self._constants: dict[str, torch.Tensor] = {}
@@ -66,12 +67,15 @@ class EagerReference:
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """See `Reference.run`."""
-        args, kwargs, _ = self._binding.arguments(feeds, device=self._device())
+        args, kwargs, inputs = self._binding.arguments(feeds, device=self._device())
         with self._guard.untouched_run(), torch.no_grad():
             with self._translating_failures():
                 outputs = name_outputs(self._module(*args, **kwargs))
             arrays = {name: to_numpy(tensor) for name, tensor in outputs.items()}
         self.output_names = tuple(arrays)
+        self.changed_inputs = frozenset(
+            name for name, tensor in inputs.items() if not same_bits(tensor.cpu(), to_tensor(feeds[name]))
+        )
         return arrays
 
     def rerun(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
