@@ -1,7 +1,7 @@
-# Sourced by scripts/demo, scripts/test and scripts/check: makes .venv hold the package, in the tested versions.
+# Sourced by scripts/demo, scripts/test, scripts/check and others: makes .venv hold the package, in the tested versions.
 #
 #   . scripts/venv.sh
-#   ensure_venv demo|test|dev
+#   ensure_venv demo|test|dev|bench
 #
 # Works from the repository's root. Does nothing when .venv already holds what was asked for: a stamp in it
 # remembers for which pyproject.toml, constraints and folder it was filled. Progress goes to stderr.
@@ -35,11 +35,12 @@ pip_install() {
 ensure_venv() {
     local level=$1 target python
     case $level in
-        demo) stamped demo || stamped test || stamped dev || target=. ;;
-        test) stamped test || stamped dev || target='.[test]' ;;
+        demo) stamped demo || stamped test || stamped dev || stamped bench || target=. ;;
+        test) stamped test || stamped dev || stamped bench || target='.[test]' ;;
         dev) stamped dev || target='.[dev]' ;;
+        bench) stamped bench || target='.[bench]' ;;
         *)
-            echo "ensure_venv: expected demo, test or dev, got '$level'" >&2
+            echo "ensure_venv: expected demo, test, dev or bench, got '$level'" >&2
             return 2
             ;;
     esac

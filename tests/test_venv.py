@@ -122,7 +122,7 @@ def test_an_unknown_level_is_refused(clone):
     done = ensure(clone, "tset")
 
     assert done.returncode == 2
-    assert done.stderr == "ensure_venv: expected demo, test or dev, got 'tset'\n"
+    assert done.stderr == "ensure_venv: expected demo, test, dev or bench, got 'tset'\n"
 
 
 def test_a_machine_without_a_fit_python_is_told_what_to_install(clone, tmp_path_factory):
