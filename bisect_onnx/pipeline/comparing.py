@@ -71,6 +71,16 @@ class Comparison:
             if pair.reference is not None and pair.candidate in self.belonging
         }
 
+    def run_as_given(self) -> bool:
+        """`run`, on the feeds as the user gave them.
+
+        Raises:
+            FeedShapeError: An input fits the file in another layout only.
+        """
+        if self._sides.feeds.relaid is not None:
+            raise self._sides.feeds.relaid.refused
+        return self.run()
+
     def run(self) -> bool:
         """Run both sides untouched; whether they agree."""
         feeds = self._sides.feeds

@@ -1,6 +1,5 @@
 """The answer when the file does not repeat because a Dropout in it is told to train: the Dropout, and the proof."""
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
@@ -27,22 +26,13 @@ from bisect_onnx.pipeline.preflight import worst_scaled
 from bisect_onnx.pipeline.random_nodes import live_dropouts
 from bisect_onnx.pipeline.request import LocateRequest
 from bisect_onnx.pipeline.sides import Sides
-from bisect_onnx.pipeline.verdicts import Answer, answer
+from bisect_onnx.pipeline.verdicts import Told, answer
 from bisect_onnx.runtimes.base import Capture
 
-__all__ = ["LiveDropout", "live_dropout"]
+__all__ = ["live_dropout"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class LiveDropout:
-    """The answer, and what the report says besides."""
-
-    verdict: Answer
-    culprits: tuple[Culprit, ...]
-    search: SearchSummary
-
-
-def live_dropout(sides: Sides, compared: Comparison, *, request: LocateRequest) -> LiveDropout | None:
+def live_dropout(sides: Sides, compared: Comparison, *, request: LocateRequest) -> Told | None:
     """The Dropouts, when every output agrees once they are told not to train; otherwise None."""
     nodes = live_dropouts(sides.candidate)
     outputs = [row.name for row in compared.rows]
@@ -65,7 +55,7 @@ def live_dropout(sides: Sides, compared: Comparison, *, request: LocateRequest) 
         for node in nodes
     )  # fmt: skip
     certified = culprits[0].confidence == "certified"
-    return LiveDropout(
+    return Told(
         verdict=answer(
             status=Status.LOCATED if certified else Status.SUSPECTED,
             stage=Stage.EXPORT,
@@ -74,8 +64,7 @@ def live_dropout(sides: Sides, compared: Comparison, *, request: LocateRequest) 
             findings=(_finding(nodes, before=before, after=after),),
             request=request,
         ),
-        culprits=culprits,
-        search=SearchSummary(strategy=Strategy.NONE, runs=sides.candidate.runs),
+        fields={"culprits": culprits, "search": SearchSummary(strategy=Strategy.NONE, runs=sides.candidate.runs)},
     )
 
 

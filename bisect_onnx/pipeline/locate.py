@@ -9,7 +9,7 @@ from bisect_onnx.align.reference_index import ReferenceIndex
 from bisect_onnx.core.alignment import Basis, Pair
 from bisect_onnx.core.compare import Verdict
 from bisect_onnx.core.events import Listener, ProbeDone, ignore
-from bisect_onnx.core.finding import Confidence, Finding
+from bisect_onnx.core.finding import Finding
 from bisect_onnx.core.report import (
     Culprit,
     MissingOperation,
@@ -21,15 +21,13 @@ from bisect_onnx.core.report import (
     Strategy,
 )
 from bisect_onnx.core.tolerance import Tolerance
-from bisect_onnx.errors import BisectOnnxError, ReferenceFailedError, RuntimeFailedError
+from bisect_onnx.errors import FeedShapeError, ReferenceFailedError, RuntimeFailedError
 from bisect_onnx.pipeline import preflight
 from bisect_onnx.pipeline.accusing import Accusations, accuse_all
 from bisect_onnx.pipeline.bisecting import bisect_region
 from bisect_onnx.pipeline.comparing import Comparison
-from bisect_onnx.pipeline.feed_trials import FedOtherwise, a_node_explains, fed_otherwise
+from bisect_onnx.pipeline.harness import Harness, in_another_layout
 from bisect_onnx.pipeline.knowledge import Gap
-from bisect_onnx.pipeline.layout_trial import agreeing_layout
-from bisect_onnx.pipeline.live_dropout import live_dropout
 from bisect_onnx.pipeline.narrow import Narrowed
 from bisect_onnx.pipeline.optimizer_stage import configuration_at_fault, rounded_elsewhere
 from bisect_onnx.pipeline.precision import weigh
@@ -38,7 +36,6 @@ from bisect_onnx.pipeline.precision_keep_file import check_keep_list
 from bisect_onnx.pipeline.precision_overflow import reference_overflow
 from bisect_onnx.pipeline.precision_report import told, with_keep_list, written_keep_list
 from bisect_onnx.pipeline.prober import Prober
-from bisect_onnx.pipeline.random_nodes import dropout_left_on, live_dropouts
 from bisect_onnx.pipeline.refused import unbroken
 from bisect_onnx.pipeline.region import Region
 from bisect_onnx.pipeline.request import LocateRequest
@@ -48,7 +45,7 @@ from bisect_onnx.pipeline.settle import Settled, Settling
 from bisect_onnx.pipeline.sides import Sides, open_sides
 from bisect_onnx.pipeline.stages import StageClock, peak_memory
 from bisect_onnx.pipeline.verdicts import Answer, answer
-from bisect_onnx.pipeline.weight_audit import audited, stale_weights, weight_rows
+from bisect_onnx.pipeline.weight_audit import stale_weights, weight_rows
 from bisect_onnx.runtimes.base import Capture
 
 __all__ = ["locate"]
@@ -111,113 +108,32 @@ class _Locating:
         self.screened = screened
         self.tolerance = _tolerance(request)
         self.findings: list[Finding] = []
-        self.fed: FedOtherwise | None = None  # feeds of the candidate under which the outputs agree
         self.compared = Comparison(sides, self.tolerance)
+        self.harness = Harness(sides, self.compared, findings=self.findings, request=request)
 
     def aligned(self) -> tuple[Region, Settled]:
         """The pairs of all values, whether or not the outputs agree."""
-        if self.sides.feeds.relaid is not None:
-            raise self.sides.feeds.relaid.refused
-        self.compared.run()
+        self.compared.run_as_given()
         region = self._region(self.sides.reference.capture(self.sides.feeds.reference, max_bytes=self.sides.max_bytes))
         return region, self._scan(region, self._parameter_names())
 
     def report(self) -> Report:
         with self.run.stage("confirm", "Running both sides as they are"):
-            if self.sides.feeds.relaid is not None:
-                return self._in_its_layout(self.sides.feeds.relaid.refused)
             try:
-                agrees = self.compared.run()
-            except (ReferenceFailedError, RuntimeFailedError) as failure:
-                return self._in_its_layout(failure)
-            self._note_what_runs_show()
+                agrees = self.compared.run_as_given()
+            except (FeedShapeError, ReferenceFailedError, RuntimeFailedError) as failure:
+                self.compared, verdict = in_another_layout(self.sides, self.tolerance, failure, request=self.request)
+                return self._finish(verdict)
+            self.harness.note_changed_inputs()
         if agrees and self.compared.anything_compared:
             return self._parity()
         with contextlib.ExitStack() as stack:
             with self.run.stage("preflight", "Checking the comparison itself"):
-                verdict = self._is_it_you(stack)
-            if isinstance(verdict, Report):
-                return verdict
-            return self._finish(verdict) if verdict is not None else self._search()
-
-    def _in_its_layout(self, failure: BisectOnnxError) -> Report:
-        """The answer when a side takes an input in another layout; raises ``failure`` when that is not it."""
-        found = agreeing_layout(self.sides, self.tolerance)
-        if found is None:
-            raise failure
-        self.compared, finding = found
-        return self._finish(
-            answer(status=Status.HARNESS, outputs=self.compared.rows, findings=(finding,), request=self.request)
-        )
-
-    def _note_what_runs_show(self) -> None:
-        """What a run did to its inputs, whether or not the outputs agree."""
-        for side, names in (
-            ("reference", self.sides.reference.changed_inputs),
-            ("candidate", self.compared.changed_inputs),
-        ):
-            if names:
-                self.findings.append(preflight.inputs_changed(side, sorted(names)))
+                told = self.harness.is_it_you(stack)
+            return self._finish(told.verdict, **told.fields) if told is not None else self._search()
 
     def _parity(self) -> Report:
-        lacking = self.compared.lacking
-        if lacking:
-            self.findings.append(preflight.outputs_lacking(lacking, compared=len(self.compared.rows)))
-        live = live_dropouts(self.sides.candidate)
-        if live and self.request.level > 0:
-            self.findings.append(dropout_left_on(live, level=self.request.level))
-        return self._finish(
-            answer(
-                status=Status.PARITY,
-                outputs=self.compared.rows,
-                findings=tuple(self.findings),
-                request=self.request,
-            )
-        )
-
-    def _is_it_you(self, stack: contextlib.ExitStack) -> Answer | Report | None:
-        """Training mode, outputs in other places, no repetition; afterwards the reference is in evaluation mode."""
-        compared = self.compared
-        training = preflight.training_modules(self.sides.module)
-        if training.paths:
-            before, given = compared.rows, compared.answers
-            stack.enter_context(preflight.evaluation_mode(self.sides.module))
-            agrees = compared.run_with_floors()
-            if preflight.differ(given, compared.answers, rows=compared.rows):
-                finding = preflight.left_in_training(training, before=before, after=compared.rows)
-                self.findings.append(finding)
-                if agrees:
-                    return answer(status=Status.HARNESS, outputs=before, findings=(finding,), request=self.request)
-            elif agrees:
-                return answer(status=Status.PARITY, outputs=compared.rows, request=self.request)
-        unsteady = preflight.unsteady_side(
-            self.sides, rows=compared.rows, answers=compared.answers, observed=compared.observed
-        )
-        if unsteady is not None:
-            dropout = live_dropout(self.sides, compared, request=self.request)
-            if dropout is not None:
-                return self._finish(dropout.verdict, culprits=dropout.culprits, search=dropout.search)
-            return answer(status=Status.INCONCLUSIVE, outputs=compared.rows, findings=(unsteady,), request=self.request)
-        before = compared.rows
-        elsewhere = compared.look_elsewhere()
-        if elsewhere is not None:
-            if compared.agrees:
-                return answer(
-                    status=Status.HARNESS, outputs=before, findings=(elsewhere, *self.findings), request=self.request
-                )
-            self.findings.append(elsewhere)
-        self.fed = fed_otherwise(self.sides, compared)
-        if self.fed is not None and self.fed.beyond_names(self.sides.feeds.pairs):
-            return self._fed_wrongly(self.fed)
-        return None
-
-    def _fed_wrongly(self, fed: FedOtherwise) -> Answer:
-        return answer(
-            status=Status.HARNESS,
-            outputs=self.compared.rows,
-            findings=(fed.finding(confidence=Confidence.PROVEN), *self.findings),
-            request=self.request,
-        )
+        return self._finish(self.harness.parity())
 
     def _search(self) -> Report:
         with self.run.stage("capture", "Recording every call of the reference"):
@@ -233,7 +149,7 @@ class _Locating:
         with self.run.stage("weights", "Holding the file's weights against the reference's"):
             stale = stale_weights(self.sides, self.compared, findings=self.findings, request=self.request)
         if stale is not None:
-            return self._finish(stale.verdict, weights=stale.weights, search=stale.search)
+            return self._finish(stale.verdict, **stale.fields)
         with self.run.stage("align", "Looking at every value of the candidate"):
             region = self._region(capture)
         with self.run.stage("optimizers", "Asking whether the configuration is at fault"):
@@ -253,8 +169,8 @@ class _Locating:
                 )
             )
         lower = lower_precision(region.graph, region.plain, region.index)
-        if lower is not None and self.fed is not None:
-            return self._finish(self._fed_wrongly(self.fed))
+        if lower is not None and self.harness.fed is not None:
+            return self._finish(self.harness.fed_wrongly())
         if lower is not None:
             return self._weighed(region, lower)
         with self.run.stage("search", "Testing every segment on the reference's values"):
@@ -372,16 +288,12 @@ class _Locating:
         )
         gap = accusations.gaps[0] if accusations.gaps else None
         first = narrowed[culprits[0].index] if culprits else None
-        status, findings = _status(culprits, gap), tuple(self.findings)
+        status, findings = _status(culprits, gap), self.harness.all_findings()
         unpaired = self.compared.unpaired()
         if status is Status.ACCUMULATION and unpaired is not None:
             status, findings = Status.INCONCLUSIVE, (unpaired, *findings)
-        if self.fed is not None:
-            if not a_node_explains(
-                self.fed, culprits, narrowed, graph=self.sides.candidate.graph, audited=audited(self.sides)
-            ):
-                return self._finish(self._fed_wrongly(self.fed))
-            findings = (*findings, self.fed.finding(confidence=Confidence.POSSIBLE))
+        if self.harness.only_the_feeds(culprits, narrowed):
+            return self._finish(self.harness.fed_wrongly())
         verdict = answer(
             status=status,
             outputs=self.compared.rows,

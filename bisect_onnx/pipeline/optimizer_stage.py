@@ -1,7 +1,7 @@
 """The answer when the file is right at level 0 and wrong as configured: the optimisers that do it, and the proof."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bisect_onnx.core.compare import Objection, Verdict, compare_arrays
@@ -15,14 +15,13 @@ from bisect_onnx.pipeline.quantization_steps import Steps, whole_steps
 from bisect_onnx.pipeline.region import Region
 from bisect_onnx.pipeline.request import LocateRequest
 from bisect_onnx.pipeline.sides import Sides
-from bisect_onnx.pipeline.verdicts import Answer, answer
+from bisect_onnx.pipeline.verdicts import Told, answer
 
 if TYPE_CHECKING:
     from bisect_onnx.runtimes.ort import OrtCandidate
 
 __all__ = [
     "MOST_NAMED",
-    "Configured",
     "absent",
     "configuration_at_fault",
     "on_cpu",
@@ -35,14 +34,6 @@ MOST_NAMED = 8
 
 # The share of an error from which on something counts as its source: that of the report's contract for impacts.
 MOST = 0.5
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Configured:
-    """The answer, and what the report says besides."""
-
-    verdict: Answer
-    fields: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
 def on_cpu(request: LocateRequest) -> bool:
@@ -58,14 +49,14 @@ def tunable(sides: Sides) -> "OrtCandidate | None":
 
 def configuration_at_fault(
     region: Region, sides: Sides, *, compared: Comparison, request: LocateRequest
-) -> Configured | None:
+) -> Told | None:
     """The answer when the outputs agree at level 0 on CPU: then no node of the file is to blame. Otherwise None."""
     observed = {name: region.plain[name] for name in region.graph.outputs if name in region.plain}
     if not compared.would_agree(observed):
         return None
     candidate = tunable(sides)
     if candidate is None or not on_cpu(request):
-        return Configured(
+        return Told(
             verdict=answer(status=Status.SUSPECTED, outputs=compared.rows, stage=Stage.PROVIDER, request=request)
         )
     if not _right_at_level_0(candidate, sides, compared=compared):
@@ -81,7 +72,7 @@ def _right_at_level_0(candidate: "OrtCandidate", sides: Sides, *, compared: Comp
         return False
 
 
-def _moved(compared: Comparison, request: LocateRequest) -> Configured:
+def _moved(compared: Comparison, request: LocateRequest) -> Told:
     finding = Finding(
         code="OB001",
         name="seen-only-when-not-looked-at",
@@ -92,14 +83,12 @@ def _moved(compared: Comparison, request: LocateRequest) -> Configured:
         "values moves the error, so what is seen says nothing about it",
         remedy="Compare pieces of the model as files of their own.",
     )
-    return Configured(
-        verdict=answer(status=Status.INCONCLUSIVE, outputs=compared.rows, findings=(finding,), request=request)
-    )
+    return Told(verdict=answer(status=Status.INCONCLUSIVE, outputs=compared.rows, findings=(finding,), request=request))
 
 
 def _optimisers_at_fault(
     candidate: "OrtCandidate", sides: Sides, *, compared: Comparison, request: LocateRequest
-) -> Configured:
+) -> Told:
     search = OptimizerSearch(candidate, sides.feeds.arrays, level=request.level, gone=compared.would_agree)
     guilty = search.search()
     if guilty is None:
@@ -107,7 +96,7 @@ def _optimisers_at_fault(
     return _explained(search, guilty, candidate=candidate, sides=sides, compared=compared, request=request)
 
 
-def rounded_elsewhere(sides: Sides, compared: Comparison, request: LocateRequest) -> Configured | None:
+def rounded_elsewhere(sides: Sides, compared: Comparison, request: LocateRequest) -> Told | None:
     """The answer when outputs differ by whole quantisation steps as configured, and agree at level 0.
 
     To be asked before the noise is measured: an input moved by one unit in the last place can move an integer by one,
@@ -123,7 +112,7 @@ def rounded_elsewhere(sides: Sides, compared: Comparison, request: LocateRequest
     return _optimisers_at_fault(candidate, sides, compared=compared, request=request)
 
 
-def _unexplained(search: OptimizerSearch, compared: Comparison, request: LocateRequest) -> Configured:
+def _unexplained(search: OptimizerSearch, compared: Comparison, request: LocateRequest) -> Told:
     finding = Finding(
         code="GO002",
         name="optimiser-not-found",
@@ -142,7 +131,7 @@ def _unexplained(search: OptimizerSearch, compared: Comparison, request: LocateR
         findings=(finding,),
         request=request,
     )
-    return Configured(verdict=verdict, fields={"search": search.summary()})
+    return Told(verdict=verdict, fields={"search": search.summary()})
 
 
 def _explained(
@@ -153,7 +142,7 @@ def _explained(
     sides: Sides,
     compared: Comparison,
     request: LocateRequest,
-) -> Configured:
+) -> Told:
     merged = merged_nodes(candidate, sides.feeds.arrays, without=guilty.names)
     after = compared.would_be(guilty.outputs)
     steps = whole_steps(candidate, wrong=compared.observed, right=guilty.outputs, failing=_failing(compared))
@@ -191,7 +180,7 @@ def _explained(
     )
     if not proven:
         summary += ", though most of the difference is there without"
-    return Configured(
+    return Told(
         verdict=dataclasses.replace(verdict, summary=summary),
         fields={"optimizers": guilty.names, "search": search.summary()},
     )

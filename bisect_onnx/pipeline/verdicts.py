@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bisect_onnx.core.compare import Verdict
 from bisect_onnx.core.finding import Finding
@@ -11,7 +11,7 @@ from bisect_onnx.core.report import Culprit, OutputRow, Stage, Status
 from bisect_onnx.pipeline.commands import as_command
 from bisect_onnx.pipeline.request import LocateRequest
 
-__all__ = ["Answer", "answer"]
+__all__ = ["Answer", "Told", "answer"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +23,14 @@ class Answer:
     summary: str
     findings: tuple[Finding, ...]
     next_steps: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Told:
+    """An answer that ends the run, and what the report says besides."""
+
+    verdict: Answer
+    fields: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
 def answer(

@@ -22,9 +22,9 @@ from bisect_onnx.pipeline.narrow import Narrowed
 from bisect_onnx.pipeline.preflight import worst_scaled
 from bisect_onnx.pipeline.request import LocateRequest
 from bisect_onnx.pipeline.sides import Sides
-from bisect_onnx.pipeline.verdicts import Answer, answer
+from bisect_onnx.pipeline.verdicts import Told, answer
 
-__all__ = ["StaleWeights", "WeightPair", "audited", "batch_norm_epsilons", "differing", "stale_weights", "weight_rows"]
+__all__ = ["WeightPair", "audited", "batch_norm_epsilons", "differing", "stale_weights", "weight_rows"]
 
 # Differing parameters up to which the search tells the node that reads the wrong one; that is the report's contract.
 MOST_SEARCHED = 8
@@ -54,18 +54,9 @@ class _Form:
     floor: float  # relative L2 distance that rounding explains: terms of a sum may cancel
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class StaleWeights:
-    """The answer, and what the report says besides."""
-
-    verdict: Answer
-    weights: tuple[WeightRow, ...]
-    search: SearchSummary
-
-
 def stale_weights(
     sides: Sides, compared: Comparison, *, findings: Sequence[Finding], request: LocateRequest
-) -> StaleWeights | None:
+) -> Told | None:
     """The answer when the outputs differ because the file has other weights than the reference; otherwise None."""
     found = differing(
         sides.candidate.graph,
@@ -91,7 +82,7 @@ def stale_weights(
         return None
     rows = tuple(pair.row for pair in found)
     finding = _other_checkpoint(rows, before=compared.rows, after=mended)
-    return StaleWeights(
+    return Told(
         verdict=answer(
             status=Status.SUSPECTED,
             stage=Stage.WEIGHTS,
@@ -99,8 +90,10 @@ def stale_weights(
             findings=(finding, *findings),
             request=request,
         ),
-        weights=rows,
-        search=SearchSummary(strategy=Strategy.WEIGHTS, runs=sides.candidate.runs),
+        fields={
+            "weights": rows,
+            "search": SearchSummary(strategy=Strategy.WEIGHTS, runs=sides.candidate.runs),
+        },
     )
 
 
