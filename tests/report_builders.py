@@ -25,6 +25,7 @@ from bisect_onnx.core.report import (
     Step,
     Strategy,
 )  # fmt: skip
+from bisect_onnx.core.second_judge import Agreement, SecondJudge
 
 __all__ = ["CASES", "culprit", "error", "node", "output", "report", "with_culprits"]
 
@@ -177,6 +178,7 @@ def culprit(**changes: object) -> Culprit:
         "certificate": Certificate(inputs_match=True, output_differs=True, replay_reproduces=True),
         "impact": 0.999996,
         "confidence": "certified",
+        "second_judge": SecondJudge(agrees_with=Agreement.RUNTIME),
     }
     return Culprit(**(fields | changes))
 

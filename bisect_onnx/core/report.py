@@ -16,6 +16,7 @@ from bisect_onnx.core.alignment import Basis
 from bisect_onnx.core.compare import ErrorStats, Verdict
 from bisect_onnx.core.finding import Finding
 from bisect_onnx.core.graph import PathStep, Source
+from bisect_onnx.core.second_judge import SecondJudge
 
 __all__ = [
     "SCHEMA", "AlignmentSummary", "Certificate", "Culprit", "CulpritError", "InputRow", "NodeRow", "OutputRow",
@@ -112,6 +113,7 @@ class Culprit:
     certificate: Certificate
     impact: float | None
     confidence: str  # "certified" or "suspected"
+    second_judge: SecondJudge | None = None  # None: not asked
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

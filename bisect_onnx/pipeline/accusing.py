@@ -17,6 +17,7 @@ from bisect_onnx.pipeline.judge import scaled_gap
 from bisect_onnx.pipeline.knowledge import Gap
 from bisect_onnx.pipeline.narrow import Decision, Narrowed, narrow
 from bisect_onnx.pipeline.region import Judged, Region
+from bisect_onnx.pipeline.second_opinion import second_opinion
 from bisect_onnx.pipeline.settle import Settled
 from bisect_onnx.pipeline.taken_apart import falls_short
 
@@ -222,6 +223,7 @@ def accuse(
         certificate=certificate,
         impact=_impact(item, region=region, truth=truth),
         confidence="certified" if certified else "suspected",
+        second_judge=second_opinion(item, region=region, pairs=pairs, computed=computed),
     )
 
 

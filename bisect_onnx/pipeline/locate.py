@@ -41,6 +41,7 @@ from bisect_onnx.pipeline.region import Region
 from bisect_onnx.pipeline.request import LocateRequest
 from bisect_onnx.pipeline.rows import EMPTY_ALIGNMENT, alignment_summary, labelled, node_rows, with_inner_rows
 from bisect_onnx.pipeline.screening import Screened, screen
+from bisect_onnx.pipeline.second_opinion import runtime_doubted
 from bisect_onnx.pipeline.settle import Settled, Settling
 from bisect_onnx.pipeline.sides import Sides, open_sides
 from bisect_onnx.pipeline.stages import StageClock, peak_memory
@@ -289,6 +290,7 @@ class _Locating:
         gap = accusations.gaps[0] if accusations.gaps else None
         first = narrowed[culprits[0].index] if culprits else None
         status, findings = _status(culprits, gap), self.harness.all_findings()
+        findings += tuple(doubt for culprit in culprits if (doubt := runtime_doubted(culprit)) is not None)
         unpaired = self.compared.unpaired()
         if status is Status.ACCUMULATION and unpaired is not None:
             status, findings = Status.INCONCLUSIVE, (unpaired, *findings)

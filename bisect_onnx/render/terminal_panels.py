@@ -10,6 +10,7 @@ from rich.text import Text
 from bisect_onnx.core.compare import ErrorStats
 from bisect_onnx.core.finding import Counterfactual, Finding
 from bisect_onnx.core.report import Certificate, Culprit, MissingOperation
+from bisect_onnx.core.second_judge import Agreement, SecondJudge
 from bisect_onnx.render import rows
 from bisect_onnx.render.tree import node_place
 from bisect_onnx.render.wrapped import Wrapped
@@ -120,6 +121,8 @@ def _proof(culprit: Culprit) -> Iterator[tuple[str, RenderableType]]:
     certificate = culprit.certificate
     if (certificate.inputs_match, certificate.output_differs, certificate.replay_reproduces) != (None, None, None):
         yield "certificate", _certificate(certificate, of_group=_undecided(culprit))
+    if culprit.second_judge is not None:
+        yield "second judge", Wrapped(_second_judge(culprit.second_judge))
     if culprit.impact is not None:
         yield (
             "impact",
@@ -129,6 +132,15 @@ def _proof(culprit: Culprit) -> Iterator[tuple[str, RenderableType]]:
             ),
         )
     yield "confidence", Wrapped(culprit.confidence)
+
+
+def _second_judge(judge: SecondJudge) -> str:
+    return {
+        Agreement.RUNTIME: "the onnx reference evaluator computes the same from the file",
+        Agreement.REFERENCE: "the onnx reference evaluator computes what the reference does: doubt the runtime",
+        Agreement.NEITHER: "the onnx reference evaluator agrees with neither side",
+        Agreement.SILENT: f"the onnx reference evaluator cannot tell: {judge.reason}",
+    }[judge.agrees_with]
 
 
 def _certificate(certificate: Certificate, *, of_group: bool) -> Text:

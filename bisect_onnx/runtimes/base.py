@@ -172,6 +172,17 @@ class Candidate(Protocol):
         """
         ...
 
+    def evaluated(
+        self,
+        nodes: Sequence[Node],
+        *,
+        inputs: Mapping[str, Array],
+        output: str,
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> Array:
+        """What another implementation makes of some nodes; see `runtimes.onnx_evaluator.evaluate`."""
+        ...
+
     def written_out(
         self, feeds: Mapping[str, Array], *, output: str, choices: Mapping[Place, int]
     ) -> "WrittenOut | None":

@@ -10,11 +10,12 @@ import onnx
 from onnx import external_data_helper
 
 from bisect_onnx.core.edits import NodeEdit
-from bisect_onnx.core.graph import Graph
+from bisect_onnx.core.graph import Graph, Node
 from bisect_onnx.readers.onnx_file import OnnxFile
 from bisect_onnx.readers.onnx_file import read as read_file
 from bisect_onnx.readers.onnx_tensors import byte_length, each_tensor
 from bisect_onnx.runtimes.base import Array, Place, WrittenOut
+from bisect_onnx.runtimes.onnx_evaluator import evaluate
 from bisect_onnx.runtimes.ort_probe import Prober, run_named
 from bisect_onnx.runtimes.ort_session import Settings, create_session, provider_name
 from bisect_onnx.runtimes.ort_values import is_exposable
@@ -174,6 +175,17 @@ class OrtCandidate:
     ) -> dict[str, Array]:
         """Run at level 0 on CPU with values replaced and exposed; see `runtimes.base.Candidate.probe`."""
         return self._prober.probe(feeds, fetch=fetch, cuts=cuts, edits=edits)
+
+    def evaluated(
+        self,
+        nodes: Sequence[Node],
+        *,
+        inputs: Mapping[str, Array],
+        output: str,
+        shapes: Mapping[str, tuple[int, ...]],
+    ) -> Array:
+        """See `runtimes.onnx_evaluator.evaluate`."""
+        return evaluate(self._file, nodes, inputs=inputs, output=output, shapes=shapes)
 
     def written_out(
         self, feeds: Mapping[str, Array], *, output: str, choices: Mapping[Place, int]

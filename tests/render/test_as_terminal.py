@@ -234,7 +234,7 @@ def test_a_certificate_is_three_statements_each_with_its_own_answer():
 
 
 def test_the_panel_names_floor_threshold_and_factor():
-    assert "noise floor  4.8e-07; threshold 4.8e-06, exceeded 86,000 times" in shown(with_culprits(culprit()))
+    assert "noise floor   4.8e-07; threshold 4.8e-06, exceeded 86,000 times" in shown(with_culprits(culprit()))
 
 
 def test_further_culprits_are_listed_briefly():
