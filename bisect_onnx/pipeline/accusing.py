@@ -19,7 +19,7 @@ from bisect_onnx.pipeline.narrow import Decision, Narrowed, narrow
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.second_opinion import second_opinion
 from bisect_onnx.pipeline.settle import Settled
-from bisect_onnx.pipeline.taken_apart import falls_short
+from bisect_onnx.pipeline.taken_apart import falls_short, passed_on
 
 __all__ = ["Accusations", "accuse_all"]
 
@@ -67,6 +67,11 @@ def accuse_all(
             continue
         spoken_for = region.read_rightly(item, pairs)
         cleared |= {node.index for node in item.segment.nodes if spoken_for & set(node.outputs)}
+        unchanged = passed_on(item, region=region, pairs=pairs, computed=computed)
+        if unchanged is not None:
+            first = item.segment.nodes[0].outputs[0]
+            gaps.append(Gap(value=unchanged, before=first, reader=first, reference=item.pair.reference))
+            continue
         if falls_short(item, region=region, pairs=pairs, computed=computed):
             readers = region.graph.consumers(item.pair.candidate)
             reader = readers[0].outputs[0] if readers else item.pair.candidate

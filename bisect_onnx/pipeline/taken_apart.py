@@ -7,6 +7,8 @@ should not read.
 import dataclasses
 from collections.abc import Mapping
 
+import numpy as np
+
 from bisect_onnx.align.by_structure import rearranged
 from bisect_onnx.align.operators import KEEPS_ALL, MOVEMENT, is_part, same_operator
 from bisect_onnx.align.reference_index import ReferenceIndex
@@ -20,7 +22,10 @@ from bisect_onnx.pipeline.prober import Prober
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.settle import Settling, subgraph
 
-__all__ = ["TakenApart", "falls_short", "held", "take_apart", "wrong_operand"]
+__all__ = ["TakenApart", "falls_short", "held", "passed_on", "take_apart", "wrong_operand"]
+
+# Change no whole number, and have no attribute or operand that could be wrong about it.
+ROUNDINGS = frozenset({"Cast", "Ceil", "Floor", "Round"})
 
 # Operators with a place for a bias or a scale of their own.
 TAKES_A_BIAS = frozenset({
@@ -167,6 +172,22 @@ def falls_short(item: Judged, *, region: Region, pairs: Mapping[str, Pair], comp
             if scaled_gap(step, computed) <= item.judgement.threshold:
                 return True
     return False
+
+
+def passed_on(item: Judged, *, region: Region, pairs: Mapping[str, Pair], computed: Array) -> str | None:
+    """The input that a segment of roundings and casts gives on unchanged, where the reference changes it.
+
+    Such nodes have nothing that could be wrong about them when they change no number: what they should have rounded
+    is missing, as the quotient in a floor division whose Div was lost.
+    """
+    if len(item.segment.inputs) != 1 or any(node.op_type not in ROUNDINGS for node in item.segment.nodes):
+        return None
+    (name,) = item.segment.inputs
+    given = region.partner(pairs[name])
+    if given.shape != computed.shape or computed.dtype.kind not in "fiu" or given.dtype.kind not in "fiu":
+        return None
+    alike = np.array_equal(given.astype(np.float64), computed.astype(np.float64))
+    return name if alike and len(np.unique(given)) > 2 else None
 
 
 def _calls_apart(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> tuple[ReferenceIndex, Prober] | None:
