@@ -1,5 +1,5 @@
 """``python -m bisect_onnx``: the command line."""
 
-from bisect_onnx.cli.app import main
+from bisect_onnx.cli.start import main
 
 main()

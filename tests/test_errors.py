@@ -150,6 +150,7 @@ EXAMPLES: dict[type[BisectOnnxError], BisectOnnxError] = {
         errors.RuntimeFailedError(
             runtime="ONNX Runtime", path=Path("/home/me/model.onnx"), fetching="outputs", detail="index out of range"
         ),
+        errors.CommandNotInstalledError(command="locate"),
         errors.RuntimeNotInstalledError(runtime="ort", package="onnxruntime", install="pip install onnxruntime"),
         errors.ReferenceFailedError(description="model.py:build", detail="RuntimeError: mat1 and mat2"),
         errors.ReferenceNotRepeatableError(value="conv_1", missing=2, wanted=9),

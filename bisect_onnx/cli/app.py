@@ -2,23 +2,19 @@
 
 import errno
 import sys
-import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from bisect_onnx import __version__
+from bisect_onnx.cli.capture import capture
 from bisect_onnx.cli.demo import demo
+from bisect_onnx.cli.endings import BAD_USAGE, INTERRUPTED, fail, fault, interrupted, out_of_memory
 from bisect_onnx.cli.locate import locate
 from bisect_onnx.errors import BisectOnnxError
 
 __all__ = ["app", "main", "run"]
-
-INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
-FAULT_OF_OURS = 70  # EX_SOFTWARE of sysexits.h
-BAD_USAGE = 2
 
 # Typer has its own copy of click and exports no name for the base of its usage errors.
 CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -32,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 app.command(short_help="Find the node that introduces the error.")(locate)
+app.command(short_help="Record what a model computes here, for a locate elsewhere.")(capture)
 app.command(short_help="Watch locate find a planted fault.")(demo)
 
 
@@ -56,7 +53,7 @@ def program(
 
 
 def main() -> NoReturn:
-    """The console script."""
+    """Run the command line of this process and end it."""
     sys.exit(run(sys.argv[1:]))
 
 
@@ -67,19 +64,20 @@ def run(arguments: Sequence[str]) -> int:
         status = app(list(arguments), prog_name="bisect-onnx", standalone_mode=False)
         sys.stdout.flush()
     except BisectOnnxError as error:
-        return _fail(str(error), status=error.exit_code)
+        return fail(str(error), status=error.exit_code)
     except CommandLineError as error:
         return _bad_usage(error)
     except (KeyboardInterrupt, typer.Abort):
-        return _interrupted()
+        return interrupted()
     except SystemExit as error:
         return _foreign_exit(error)
     except MemoryError:
-        return _fail("out of memory\n  next:     limit the kept values with --max-memory, e.g. 1GiB", status=3)
+        return out_of_memory()
     except Exception as error:  # noqa: BLE001  # the last resort: a message instead of a traceback
-        return _fault(error, verbose=any(argument in ("-v", "--verbose") for argument in arguments))
+        unasked = "capture" in arguments[:1]  # it has no option to ask with
+        return fault(error, verbose=unasked or any(argument in ("-v", "--verbose") for argument in arguments))
     if status == INTERRUPTED:  # how typer passes on a KeyboardInterrupt
-        return _interrupted()
+        return interrupted()
     return int(status or 0)
 
 
@@ -90,25 +88,11 @@ def _survive_any_encoding() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _fail(message: str, *, status: int) -> int:
-    from bisect_onnx.cli.progress import say
-
-    say(f"error: {message}")
-    return status
-
-
 def _bad_usage(error: Exception) -> int:
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "bisect-onnx"
     text = error.format_message() if hasattr(error, "format_message") else str(error)
-    return _fail(f"{text}\n  next:     see '{command} --help'", status=BAD_USAGE)
-
-
-def _interrupted() -> int:
-    from bisect_onnx.cli.progress import say
-
-    say("interrupted: no report was made and nothing was written")
-    return INTERRUPTED
+    return fail(f"{text}\n  next:     see '{command} --help'", status=BAD_USAGE)
 
 
 def _foreign_exit(error: SystemExit) -> int:
@@ -116,24 +100,9 @@ def _foreign_exit(error: SystemExit) -> int:
     cause = error.__context__
     if isinstance(cause, OSError) and cause.errno == errno.EPIPE:
         return 0
-    return _fail(
+    return fail(
         f"code that we called ended the program (exit status {error.code})\n"
         "  expected: a reference that imports and runs without calling exit()\n"
         "  next:     put such calls under if __name__ == '__main__'",
         status=BAD_USAGE,
-    )
-
-
-def _fault(error: Exception, *, verbose: bool) -> int:
-    from bisect_onnx.cli.progress import say
-
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    if verbose:
-        say("".join(traceback.format_exception(error)).rstrip())
-    step = "report it with the traceback above" if verbose else "run it again with -v and report it with the traceback"
-    return _fail(
-        f"a fault of ours, not of your model: {type(error).__name__}: {error}\n"
-        f"  where:    {Path(last.filename).name}, line {last.lineno}\n"
-        f"  next:     {step}, the command and the versions (bisect-onnx {__version__}) at the project's issue tracker",
-        status=FAULT_OF_OURS,
     )

@@ -1,12 +1,13 @@
 """The options of the command line: their names, help texts and the parsing that typer does not do."""
 
-import re
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from bisect_onnx.cli import parsing
 from bisect_onnx.errors import OptimizationLevelError, OutputPathError, listing
 
 __all__ = [
@@ -48,11 +49,6 @@ __all__ = [
 DEFAULT_PROVIDERS = ("CPUExecutionProvider",)
 
 LEVELS = (0, 1, 2, 3, 99)
-
-UNITS = {
-    "": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
-    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
-}  # fmt: skip
 
 Candidate = Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The ONNX model under test.", show_default=False)]
 Reference = Annotated[
@@ -190,44 +186,29 @@ def one_or_several(given: Sequence[Path]) -> Path | list[Path] | None:
 
 
 def parse_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """``["image=1,3,224,224"]`` as a mapping; "scalar=" is a shape without axes."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for text in given:
-        # An input's name may hold "=", its lengths cannot.
-        name, equals, lengths = text.rpartition("=")
-        axes = [axis.strip() for axis in lengths.split(",")] if lengths.strip() else []
-        if not equals or not name or not all(axis.isascii() and axis.isdigit() for axis in axes):
-            raise typer.BadParameter(
-                f"{text!r} is not NAME=LENGTH,LENGTH,... as in image=1,3,224,224", param_hint="--shape"
-            )
-        if name in shapes:
-            raise typer.BadParameter(f"{name!r} is given twice", param_hint="--shape")
-        shapes[name] = tuple(int(axis) for axis in axes)
-    return shapes
+    """See `parsing.parse_shapes`."""
+    with _as_bad_parameter():
+        return parsing.parse_shapes(given)
 
 
 def parse_pairs(given: Sequence[str]) -> dict[str, str]:
-    """``["intra_op_num_threads=1"]`` as a mapping."""
-    pairs: dict[str, str] = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--session-option")
-        if key.strip() in pairs:
-            raise typer.BadParameter(f"{key.strip()!r} is given twice", param_hint="--session-option")
-        pairs[key.strip()] = value.strip()
-    return pairs
+    """See `parsing.parse_pairs`."""
+    with _as_bad_parameter():
+        return parsing.parse_pairs(given)
 
 
 def parse_bytes(text: str | None) -> int | None:
-    """``512MiB``, ``2GB`` or plain bytes; None stays None."""
-    if text is None:
-        return None
-    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)", text.strip())
-    amount = None if found is None else UNITS.get(found[2].lower())
-    if found is None or amount is None or int(float(found[1]) * amount) < 1:
-        raise typer.BadParameter(f"{text!r} is no amount of memory such as 512MiB or 2GiB", param_hint="--max-memory")
-    return int(float(found[1]) * amount)
+    """See `parsing.parse_bytes`."""
+    with _as_bad_parameter():
+        return parsing.parse_bytes(text)
+
+
+@contextlib.contextmanager
+def _as_bad_parameter() -> Iterator[None]:
+    try:
+        yield
+    except parsing.UnusableTextError as error:
+        raise typer.BadParameter(str(error), param_hint=error.option) from error
 
 
 def check_demo_folder(folder: Path, *, names: Sequence[str], force: bool) -> None:

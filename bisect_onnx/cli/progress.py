@@ -1,6 +1,7 @@
 """Progress and warnings on stderr: a moving line on a terminal, plain lines elsewhere."""
 
 import contextlib
+import importlib.util
 import shutil
 import sys
 import textwrap
@@ -19,7 +20,7 @@ ERROR_PAGE_INDENT = " " * 12  # as `errors.page` sets its labels
 
 def say(text: str) -> None:
     """One message to the user, beside the report."""
-    from bisect_onnx.render.names import safe
+    from bisect_onnx.render.escapes import safe
 
     lines = [safe(line) for line in text.split("\n")]
     with contextlib.suppress(OSError, ValueError):  # a closed stderr must not end the run
@@ -46,7 +47,8 @@ def _hanging(line: str, width: int) -> list[str]:
 @contextlib.contextmanager
 def progress(*, quiet: bool, verbose: bool) -> Iterator[Listener]:
     """A listener for the run inside; ``quiet`` leaves only warnings."""
-    if quiet or not sys.stderr.isatty():
+    # Where only a capture runs there may be no rich.
+    if quiet or not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
         yield _plain(verbose=verbose and not quiet)
         return
     from rich.console import Console
@@ -99,7 +101,7 @@ class _Moving:
         react[type(event)](event)
 
     def _started(self, event: StageStarted) -> None:
-        from bisect_onnx.render.names import safe
+        from bisect_onnx.render.escapes import safe
 
         self._end_line()
         self._probes = 0
@@ -117,7 +119,7 @@ class _Moving:
     def _warned(self, event: Warned) -> None:
         from rich.text import Text
 
-        from bisect_onnx.render.names import safe
+        from bisect_onnx.render.escapes import safe
 
         self._shown.console.print(Text(f"warning: {safe(event.message)}", style="yellow"))
 

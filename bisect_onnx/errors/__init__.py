@@ -29,6 +29,7 @@ BisectOnnxError
 │   │   ├── RandomFeedError               nothing sensible can be drawn for this type
 │   │   ├── InputPairingError             candidate's and reference's inputs cannot be told apart
 │   │   └── FeedsDoNotFitModuleError      arrays and forward arguments do not match
+│   ├── CommandNotInstalledError          only capture runs here
 │   ├── KeepListToleranceError            --keep-list without the tolerance that it is about
 │   ├── OutputPathError                   a file of ours cannot go where it was asked to
 │   ├── OpeningError                      REF, the side that is right, cannot be opened
@@ -65,6 +66,7 @@ BisectOnnxError
 
 from bisect_onnx.errors.base import BisectOnnxError, RuntimeTroubleError, UsageError, listing, page
 from bisect_onnx.errors.candidate import (
+    CommandNotInstalledError,
     CustomOpsError,
     ExternalDataError,
     ModelFileError,
@@ -134,6 +136,7 @@ __all__ = [
     "FEED_FORMS",
     "REFERENCE_FORMS",
     "BisectOnnxError",
+    "CommandNotInstalledError",
     "CustomOpsError",
     "DemoNotBuiltError",
     "EmptyFeedError",

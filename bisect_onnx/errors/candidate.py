@@ -6,6 +6,7 @@ from pathlib import Path
 from bisect_onnx.errors.base import RuntimeTroubleError, UsageError, listing, page
 
 __all__ = [
+    "CommandNotInstalledError",
     "CustomOpsError",
     "ExternalDataError",
     "ModelFileError",
@@ -196,6 +197,21 @@ class RuntimeFailedError(RuntimeTroubleError):
             )
         )
         self.detail = detail
+
+
+class CommandNotInstalledError(UsageError):
+    """A command of the whole program where only `capture` can run."""
+
+    def __init__(self, *, command: str) -> None:
+        super().__init__(
+            page(
+                f"the command {command!r} needs packages that are not installed",
+                where="this Python environment",
+                expected="all that bisect-onnx depends on; without it there is only 'capture'",
+                got="no package 'typer'",
+                next_step="pip install bisect-onnx with its dependencies, or run: bisect-onnx capture --help",
+            )
+        )
 
 
 class RuntimeNotInstalledError(RuntimeTroubleError):

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bisect_onnx.core.events import Listener
+    from bisect_onnx.core.recording import Captured
     from bisect_onnx.core.report import Report
 
-__all__ = ["locate"]
+__all__ = ["capture", "locate"]
 
 
 def locate(
@@ -103,3 +104,60 @@ def locate(
         max_memory=max_memory,
     )
     return use_case.locate(request, on_event=ignore if on_event is None else on_event)
+
+
+def capture(
+    candidate: str | Path,
+    output: str | Path,
+    inputs: object = None,
+    *,
+    seed: int = 0,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    providers: Sequence[str] = ("CPUExecutionProvider",),
+    level: int = 99,
+    session_options: Mapping[str, str] | None = None,
+    custom_ops: Sequence[str | Path] = (),
+    max_memory: int | None = None,
+    force: bool = False,
+    on_event: "Listener | None" = None,
+) -> "Captured":
+    """Record what an ONNX file computes on this machine, for a `locate` on another one.
+
+    Args:
+        candidate: The ONNX file.
+        output: The ``.npz`` to write: inputs, the result of every node, outputs, and what the run depended on.
+        inputs: A mapping by input name, a tuple, one array, or a path as ``--inputs`` takes. None draws seeded random
+            ones.
+        seed: Of random inputs.
+        shapes: Sizes of random inputs, by input name.
+        providers: Execution providers, full or short names.
+        level: Optimisation level of ONNX Runtime: 0, 1, 2, 3, or 99 for all.
+        session_options: Session options and configuration entries, as text.
+        custom_ops: Operator libraries to register.
+        max_memory: Bytes of values held at once; None: half of what the machine has free.
+        force: Replace a file that is no earlier capture.
+        on_event: Called with each event of `bisect_onnx.core.events`.
+
+    Returns:
+        What was written, and what is missing in it.
+
+    Raises:
+        BisectOnnxError: See `bisect_onnx.errors`.
+    """
+    from bisect_onnx.core.events import ignore
+    from bisect_onnx.pipeline import capture as use_case
+
+    request = use_case.CaptureRequest(
+        model=Path(candidate),
+        output=Path(output),
+        inputs=inputs,
+        seed=seed,
+        shapes={name: tuple(dims) for name, dims in (shapes or {}).items()},
+        providers=tuple(providers),
+        level=level,
+        session_options=dict(session_options or {}),
+        custom_ops=tuple(Path(library) for library in custom_ops),
+        max_memory=max_memory,
+        force=force,
+    )
+    return use_case.capture(request, on_event=ignore if on_event is None else on_event)

@@ -1,6 +1,7 @@
 """Read FEEDS in any form a user gives them, from disk or from Python, into arrays of our own."""
 
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +78,7 @@ def _read(path: Path, *, mapped: bool) -> GivenFeeds:
     if path.suffix == ".npy":
         return mapped_feeds.map_npy(path) if mapped else feeds_file.read_npy(path)
     if path.suffix in {".pt", ".pth"}:
+        _require_torch(path)
         from bisect_onnx.runtimes.torch_tensors import load_tensors
 
         return _from_python(load_tensors(path), source=path.name)
@@ -85,6 +87,15 @@ def _read(path: Path, *, mapped: bool) -> GivenFeeds:
         got=f"a file whose suffix is {path.suffix!r}" if path.suffix else "a file without a suffix",
         next_step="save the inputs with np.savez('feeds.npz', name=array)",
     )
+
+
+def _require_torch(path: Path) -> None:
+    if find_spec("torch") is None:
+        raise FeedsFormatError(
+            where=str(path),
+            got="a file that torch writes, and torch is not installed here",
+            next_step="save the inputs with np.savez('feeds.npz', name=array) where torch is",
+        )
 
 
 def _from_python(inputs: object, *, source: str) -> GivenFeeds:

@@ -28,7 +28,7 @@ from bisect_onnx.pipeline.input_pairing import InputPairing, pair_inputs
 from bisect_onnx.pipeline.opening import OpenedReference
 from bisect_onnx.pipeline.random_inputs import draw_inputs
 
-__all__ = ["Feeds", "Relaid", "input_row", "name_feeds", "resolve_feeds"]
+__all__ = ["Feeds", "Relaid", "feeds_of_file", "input_row", "name_feeds", "resolve_feeds"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,6 +143,39 @@ def name_feeds(given: GivenFeeds, *, signature: Sequence[InputSignature], opened
     return arrays | extra
 
 
+def feeds_of_file(
+    inputs: object,
+    *,
+    signature: Sequence[InputSignature],
+    graph: Graph,
+    seed: int = 0,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> tuple[dict[str, Array], str]:
+    """What the file alone is to be run on, by its own names, where there is no reference; and where it came from.
+
+    Args:
+        inputs: A path, or arrays; None draws random ones.
+        signature: Inputs that the file declares.
+        graph: The file's graph, which tells the legal range of indices.
+        seed: Of the random inputs.
+        shapes: Their sizes by name.
+
+    Raises:
+        FeedsError: The inputs do not fit.
+    """
+    names = [declared.name for declared in signature]
+    if inputs is None:
+        drawn = draw_inputs(signature, graph=graph, seed=seed, shapes=shapes or {}, meanings={})
+        given = GivenFeeds(source=f"random (seed {seed})", named=drawn)
+    else:
+        _require_no_shapes(shapes or {})
+        refuse_lists_of_numbers(inputs)
+        given = gather_feeds(inputs)
+    arrays, _ = _by_candidate_name(given, names=names, pairing=pair_inputs(names, (), required=None))
+    checked, _ = check_feeds(arrays, signature=signature, source=given.source, parameters={})
+    return checked, given.source
+
+
 def _pairing(given: GivenFeeds | None, *, names: Sequence[str], opened: OpenedReference) -> InputPairing:
     return pair_inputs(
         names,
@@ -164,13 +197,7 @@ def _given(
     if opened.recording is not None and (inputs is None or _same_file(inputs, opened.recording)):
         return _recorded(opened.recording, names=[declared.name for declared in signature])
     if inputs is not None:
-        if shapes:
-            raise ShapeOptionError(
-                name=next(iter(shapes)),
-                expected="no --inputs: shapes are for random inputs",
-                got="feeds, which have shapes of their own",
-                next_step="leave out --shape or --inputs",
-            )
+        _require_no_shapes(shapes)
         if isinstance(inputs, GivenFeeds):
             return inputs
         refuse_lists_of_numbers(inputs)
@@ -178,6 +205,16 @@ def _given(
     if opened.example_inputs is not None and not shapes:
         return gather_feeds(opened.example_inputs, source="factory")
     return None
+
+
+def _require_no_shapes(shapes: Mapping[str, tuple[int, ...]]) -> None:
+    if shapes:
+        raise ShapeOptionError(
+            name=next(iter(shapes)),
+            expected="no --inputs: shapes are for random inputs",
+            got="feeds, which have shapes of their own",
+            next_step="leave out --shape or --inputs",
+        )
 
 
 def _given_to_reference(given: GivenFeeds, *, call_order: Sequence[str]) -> list[str]:

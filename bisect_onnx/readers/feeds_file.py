@@ -11,7 +11,9 @@ from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 from bisect_onnx.core.feeds import Array, GivenFeeds
+from bisect_onnx.core.recording import METADATA
 from bisect_onnx.errors import FeedsFormatError, FeedsNeedPickleError, FeedsUnreadableError
+from bisect_onnx.readers.recording_file import record_of, restored
 
 __all__ = ["named_or_ordered", "read_backend_folder", "read_npy", "read_npz"]
 
@@ -22,15 +24,19 @@ PB_KIND = "a folder with input_0.pb, input_1.pb, ..., one TensorProto each"
 
 
 def read_npz(path: Path) -> GivenFeeds:
-    """One array per input name; the names ``arr_0``, ``arr_1`` … of unnamed arrays count as an order."""
+    """One array per input name; the names ``arr_0``, ``arr_1`` … of unnamed arrays count as an order.
+
+    Of a capture the arrays that were its inputs are read.
+    """
     if not zipfile.is_zipfile(path):
         raise FeedsUnreadableError(path=path, kind=NPZ_KIND, detail=_size(path))
     arrays: dict[str, Array] = {}
-    name = ""
+    name = METADATA
     try:
         with np.load(path, allow_pickle=False) as archive:
-            for name in archive.files:
-                value = archive[name]
+            record = record_of(archive)
+            for name in archive.files if record is None else record.inputs:
+                value = restored(name, archive[name], record)
                 if not isinstance(value, np.ndarray):
                     raise FeedsUnreadableError(path=path, kind=NPZ_KIND, detail=f"{name!r} inside is no array")
                 arrays[name] = value

@@ -8,6 +8,7 @@ import numpy as np
 
 from bisect_onnx.core.feeds import Array, GivenFeeds
 from bisect_onnx.readers.feeds_file import named_or_ordered, read_npy, read_npz
+from bisect_onnx.readers.recording_file import is_capture
 
 __all__ = ["map_npy", "map_npz"]
 
@@ -27,7 +28,7 @@ def map_npy(path: Path) -> GivenFeeds:
 
 def map_npz(path: Path) -> GivenFeeds:
     """As `read_npz`, with the arrays mapped when the archive stores them uncompressed, as np.savez does."""
-    arrays = _mapped_members(path) if zipfile.is_zipfile(path) else None
+    arrays = _mapped_members(path) if zipfile.is_zipfile(path) and not is_capture(path) else None
     return read_npz(path) if arrays is None else named_or_ordered(arrays, source=path.name)
 
 

@@ -9,7 +9,8 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from bisect_onnx.core.report import Report, Status
-from bisect_onnx.render.names import one_line, safe
+from bisect_onnx.render.escapes import safe
+from bisect_onnx.render.names import one_line
 from bisect_onnx.render.terminal_panels import (
     culprit_panel,
     facts_table,

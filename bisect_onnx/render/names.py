@@ -1,34 +1,18 @@
-"""Text that came from a model, made safe to show: escaped, wrapped without loss, kept from turning the line around."""
+"""Text that came from a model, wrapped without loss and kept from turning the line around."""
 
 import unicodedata
 
 from rich.cells import cell_len
 
-__all__ = ["lines_of", "one_line", "safe"]
+from bisect_onnx.render.escapes import safe
+
+__all__ = ["lines_of", "one_line"]
 
 # Left-to-right mark: after a right-to-left name it keeps the figures that follow on their side.
 LEFT_TO_RIGHT = "\u200e"
 
-# Controls, invisible format characters (among them the ones that reverse a line), lone surrogates, and the
-# line and paragraph separators: none of them can be seen, and most change how the rest is shown.
-HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-
 # A long name is best broken behind one of these.
 BREAK_AFTER = "/._:-,"
-
-
-def safe(text: str) -> str:
-    r"""``text`` with every character that cannot be seen spelled as an escape (``\n``, ``\x1b``, ``\u202e``)."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_spelled(character) for character in text)
-
-
-def _spelled(character: str) -> str:
-    if unicodedata.category(character) not in HIDDEN_CATEGORIES:
-        return character
-    # Surrogates cannot be encoded; unicode_escape knows them all the same.
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def _turns(text: str) -> bool:

@@ -7,7 +7,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from bisect_onnx.render import rows
-from bisect_onnx.render.names import lines_of, safe
+from bisect_onnx.render.escapes import safe
+from bisect_onnx.render.names import lines_of
 from bisect_onnx.render.tree import Line, Mark
 
 __all__ = ["ErrorTree"]

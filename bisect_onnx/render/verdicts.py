@@ -6,7 +6,7 @@ from bisect_onnx.core.compare import Verdict
 from bisect_onnx.core.report import Culprit, MissingOperation, OutputRow, Report, Stage, Status
 from bisect_onnx.core.tolerance import LARGER_IS_BETTER
 from bisect_onnx.render import rows
-from bisect_onnx.render.names import safe
+from bisect_onnx.render.escapes import safe
 from bisect_onnx.render.tree import node_place
 
 __all__ = ["SYMBOLS", "sentence", "stage_words", "title"]

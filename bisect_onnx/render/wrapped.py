@@ -4,7 +4,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
-from bisect_onnx.render.names import lines_of, safe
+from bisect_onnx.render.escapes import safe
+from bisect_onnx.render.names import lines_of
 
 __all__ = ["Wrapped"]
 

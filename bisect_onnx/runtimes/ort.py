@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
 import onnx
 from onnx import external_data_helper
 
@@ -16,9 +15,10 @@ from bisect_onnx.readers.onnx_file import read as read_file
 from bisect_onnx.readers.onnx_tensors import byte_length, each_tensor
 from bisect_onnx.runtimes.base import Array, Place, WrittenOut
 from bisect_onnx.runtimes.onnx_evaluator import evaluate
-from bisect_onnx.runtimes.ort_probe import Prober, run_named
+from bisect_onnx.runtimes.ort_probe import Prober
+from bisect_onnx.runtimes.ort_run import run_named
 from bisect_onnx.runtimes.ort_session import Settings, create_session, provider_name
-from bisect_onnx.runtimes.ort_values import is_exposable
+from bisect_onnx.runtimes.ort_values import flattened, is_exposable
 from bisect_onnx.runtimes.piece_file import INLINE_BYTES
 from bisect_onnx.runtimes.scratch import make_scratch
 from bisect_onnx.runtimes.written_out import write_out
@@ -161,7 +161,7 @@ class OrtCandidate:
             session,
             {name: array for name, array in feeds.items() if name in known},
             fetch=[output.name for output in outputs],
-            file=self._file,
+            path=self._file.path,
         )
         return flattened(found, {output.name for output in outputs if is_exposable(output.type)})
 
@@ -204,14 +204,3 @@ class OrtCandidate:
         )
         self._pieces.append(piece)
         return piece
-
-
-def flattened(outputs: Mapping[str, Array], tensors: set[str]) -> dict[str, Array]:
-    """Arrays by name; what is no tensor becomes one entry per item."""
-    flat: dict[str, Array] = {}
-    for name, value in outputs.items():
-        if name in tensors:
-            flat[name] = value
-        else:
-            flat.update({f"{name}[{position}]": np.asarray(item) for position, item in enumerate(value)})
-    return flat

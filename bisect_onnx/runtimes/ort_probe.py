@@ -10,17 +10,16 @@ import onnxruntime as ort
 
 from bisect_onnx.core.edits import NodeEdit
 from bisect_onnx.core.graph import ValueKind
-from bisect_onnx.errors import FeedDtypeError, FeedNamesError, FeedShapeError, ModelNotLoadedError, RuntimeFailedError
+from bisect_onnx.errors import FeedDtypeError, FeedShapeError, ModelNotLoadedError, RuntimeFailedError
 from bisect_onnx.readers.onnx_file import OnnxFile
 from bisect_onnx.runtimes.base import Array
 from bisect_onnx.runtimes.expose import CutType, Exposable, expose
-from bisect_onnx.runtimes.ort_session import FATAL, RUNTIME_ERRORS, Settings, create_session, first_line
-from bisect_onnx.runtimes.ort_values import element_type, is_exposable, run_session
+from bisect_onnx.runtimes.ort_run import RUNTIME_NAME, describe, missing_inputs, run_named
+from bisect_onnx.runtimes.ort_session import Settings, create_session
+from bisect_onnx.runtimes.ort_values import is_exposable
 from bisect_onnx.runtimes.ort_weights import PlacedWeights
 
-__all__ = ["RUNTIME_NAME", "Prober", "run_named"]
-
-RUNTIME_NAME = "ONNX Runtime"
+__all__ = ["Prober"]
 
 # The locate engine alternates between a scan and its confirmation, and between a few segments; more sessions
 # only hold memory. A session holds memory for what its nodes compute: together as much as this many whole models.
@@ -103,7 +102,7 @@ class Prober:
             return np.array(feeds[name])
         if name in self._file.initializers:
             return np.array(self._file.initializers[name])
-        raise _missing([name], path=str(self._file.path), signature=self._file.graph.inputs)
+        raise missing_inputs([name], path=str(self._file.path), signature=self._file.graph.inputs)
 
     def _run(
         self,
@@ -121,7 +120,7 @@ class Prober:
         if not probe.fetch:
             return {}
         self.runs += 1
-        return run_named(probe.session, arrays, fetch=probe.fetch, file=self._file)
+        return run_named(probe.session, arrays, fetch=probe.fetch, path=self._file.path)
 
     def _session(
         self, fetch: tuple[str, ...], cuts: Mapping[str, CutType], edits: tuple[NodeEdit, ...]
@@ -152,7 +151,7 @@ class Prober:
 
     def _opened_whole(self) -> Exposable:
         if self._weights is None or self._whole is None:
-            self._weights = PlacedWeights(self._file)
+            self._weights = PlacedWeights(self._file.slim, path=self._file.path)
             self._whole = Exposable(self._weights.model, graph=self._file.graph)
             self._config = {**PROBE_CONFIG, **self._weights.config}
         return self._whole
@@ -178,44 +177,6 @@ class Prober:
         return ProbeSession(session=session, inputs=exposed.inputs, fetch=usable, nodes=nodes)
 
 
-def run_named(
-    session: ort.InferenceSession, feeds: Mapping[str, Array], *, fetch: Sequence[str], file: OnnxFile
-) -> dict[str, Array]:
-    """Run after a check of names and dtypes; the runtime's own faults become ours.
-
-    Raises:
-        FeedNamesError: An input is missing.
-        FeedDtypeError: An array is of another dtype than the model declares.
-        RuntimeFailedError: The run ended before its end.
-    """
-    inputs = {value.name: value for value in session.get_inputs()}
-    missing = [name for name in inputs if name not in feeds]
-    if missing:
-        raise _missing(missing, path=str(file.path), signature=tuple(inputs))
-    for name, array in feeds.items():
-        expected = element_type(inputs[name].type) if name in inputs else array.dtype
-        both_text = expected is not None and expected.kind == "O" and array.dtype.kind == "U"
-        if expected is not None and array.dtype != expected and not both_text:
-            raise FeedDtypeError(where=file.path.name, name=name, expected=expected.name, got=array.dtype.name)
-    options = ort.RunOptions()
-    options.log_severity_level = FATAL
-    try:
-        return run_session(session, feeds, fetch=fetch, options=options)
-    except RUNTIME_ERRORS as error:
-        raise RuntimeFailedError(
-            runtime=RUNTIME_NAME, path=file.path, fetching=describe(fetch), detail=first_line(error)
-        ) from error
-
-
 def plain_dtype(array: Array) -> np.dtype[np.generic]:
     """Dtype that stands for the element type: text of any length is one type."""
     return np.dtype(object) if array.dtype.kind == "U" else array.dtype
-
-
-def describe(fetch: Sequence[str]) -> str:
-    """What a run was after, for messages."""
-    return f"while computing {fetch[0]!r}" + (f" and {len(fetch) - 1} more values" if len(fetch) > 1 else "")
-
-
-def _missing(names: Sequence[str], *, path: str, signature: Sequence[str]) -> FeedNamesError:
-    return FeedNamesError(where=path, signature=signature, missing=names, extra=(), guesses=())

@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from bisect_onnx.runtimes.base import Array
 
-__all__ = ["ELEMENT_TYPES", "element_type", "in_memory_order", "is_exposable", "run_session"]
+__all__ = ["ELEMENT_TYPES", "element_type", "flattened", "in_memory_order", "is_exposable", "run_session"]
 
 # ONNX Runtime's Python binding has no numpy type for these: they travel as bits.
 BIT_TYPES: Mapping[np.dtype[np.generic], tuple[int, str]] = {
@@ -61,6 +61,17 @@ def run_session(
         return dict(zip(fetch, session.run(list(fetch), ordered, options), strict=True))
     values = session.run_with_ort_values(list(fetch), {n: _to_runtime(a) for n, a in ordered.items()}, options)
     return {name: _from_runtime(value, types[name]) for name, value in zip(fetch, values, strict=True)}
+
+
+def flattened(outputs: Mapping[str, Array], tensors: set[str]) -> dict[str, Array]:
+    """Arrays by name; what is no tensor becomes one entry per item."""
+    flat: dict[str, Array] = {}
+    for name, value in outputs.items():
+        if name in tensors:
+            flat[name] = value
+        else:
+            flat.update({f"{name}[{position}]": np.asarray(item) for position, item in enumerate(value)})
+    return flat
 
 
 def _to_runtime(array: Array) -> ort.OrtValue:

@@ -12,9 +12,9 @@ from pathlib import Path
 import onnx
 
 from bisect_onnx.errors import TemporarySpaceError
-from bisect_onnx.readers.onnx_file import OnnxFile
 from bisect_onnx.readers.onnx_tensors import (
     INLINE_LOCATION,
+    Slim,
     byte_length,
     each_tensor,
     external_entries,
@@ -34,25 +34,25 @@ class PlacedWeights:
     """A model whose large tensors all lie in files below ``config[...folder_path]``.
 
     ``model`` may be cut up freely. The temporary file lives as long as this object, at most until the
-    program ends.
+    program ends. ``path`` is the user's file.
     """
 
-    def __init__(self, file: OnnxFile) -> None:
+    def __init__(self, slim: Slim, *, path: Path) -> None:
         self.model = onnx.ModelProto()
-        self.model.CopyFrom(file.slim.proto)
+        self.model.CopyFrom(slim.proto)
         external = [t for t in each_tensor(self.model) if t.data_location == onnx.TensorProto.EXTERNAL]
         self.config: dict[str, str] = {}
         if external:
-            inline = self._write(file) if file.slim.inline else Path()
+            inline = self._write(slim) if slim.inline else Path()
             # The runtime resolves links before it checks where a file lies.
-            self._place(external, inline=inline, folder=file.path.absolute().parent)
+            self._place(external, inline=inline, folder=path.absolute().parent)
 
-    def _write(self, file: OnnxFile) -> Path:
+    def _write(self, slim: Slim) -> Path:
         """Write the inline tensors one behind the other, as `Slim.inline` says."""
         try:
             target = make_scratch(self) / "weights.bin"
             with target.open("wb") as stream:
-                for offset, tensor in file.slim.inline:
+                for offset, tensor in slim.inline:
                     stream.seek(offset)
                     stream.write(raw_bytes(tensor))
         except OSError as error:

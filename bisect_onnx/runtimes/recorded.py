@@ -7,8 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from bisect_onnx.core.graph import Graph, Value, ValueKind
+from bisect_onnx.core.recording import METADATA
 from bisect_onnx.core.tensor import Fingerprint, fingerprint
 from bisect_onnx.errors import RecordingError
+from bisect_onnx.readers.recording_file import record_of, restored
 from bisect_onnx.runtimes.base import Array
 
 __all__ = ["RecordedReference"]
@@ -97,8 +99,9 @@ class RecordedCapture:
 
 def _each(path: Path, names: Sequence[str]) -> Iterator[tuple[str, Array]]:
     with np.load(path, allow_pickle=False) as archive:
+        record = record_of(archive)
         for name in names:
-            yield name, archive[name]
+            yield name, restored(name, archive[name], record)
 
 
 def _load(path: Path, names: Sequence[str]) -> dict[str, Array]:
@@ -121,8 +124,12 @@ def _inspect(path: Path) -> dict[str, Value]:
     name = "the list of its arrays"
     try:
         with np.load(path, allow_pickle=False) as archive:
+            name = METADATA
+            record = record_of(archive)
             for name in archive.files:
-                array = archive[name]
+                if name == METADATA:
+                    continue
+                array = restored(name, archive[name], record)
                 found[name] = Value(
                     name=name, kind=ValueKind.ACTIVATION, dtype=_dtype_name(array), shape=tuple(array.shape)
                 )

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from bisect_onnx.render.names import lines_of, one_line, safe
+from bisect_onnx.render.escapes import safe
+from bisect_onnx.render.names import lines_of, one_line
 
 HEBREW = "\u05e9\u05db\u05d1\u05d4"
 
