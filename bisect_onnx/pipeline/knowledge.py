@@ -55,6 +55,12 @@ class Knowledge:
         self.confirmed: set[str] = set()
         self.gaps: list[Gap] = []
 
+    def anew(self) -> "Knowledge":
+        """What was known at the beginning."""
+        fresh = Knowledge(self.region, outputs=self.outputs, parameter_of=self.parameter_of, narrow=self.narrow)
+        fresh.as_observed = self.as_observed
+        return fresh
+
     def rules_out(self, value: str, group: int) -> bool:
         """Whether ``value`` is known not to stand for a class."""
         if (value, group) in self.contradicted:

@@ -17,6 +17,7 @@ from bisect_onnx.core.compare import Array
 from bisect_onnx.core.graph import Graph
 from bisect_onnx.core.segments import Segment
 from bisect_onnx.pipeline.dividing import Dividing
+from bisect_onnx.pipeline.forced_runs import ForcedRuns
 from bisect_onnx.pipeline.judge import CLOSE
 from bisect_onnx.pipeline.knowledge import Gap, Knowledge
 from bisect_onnx.pipeline.region import Judged, Region
@@ -58,16 +59,38 @@ class Settling:
     ) -> None:
         self.region = region
         self.known = Knowledge(region, outputs=outputs, parameter_of=parameter_of, narrow=narrow)
+        self._begin()
+
+    def _begin(self) -> None:
         self._dividing = Dividing(self.known)
         self._rerouting = Rerouting(self.known)
+        self._runs = ForcedRuns(self.region)
         self._verdicts: dict[tuple[Pair, tuple[Pair, ...], int], Judged] = {}
 
     def settle(self) -> Settled:
+        """Settle without measuring what is grossly wrong; once more with it where something accused was noise."""
+        judge = self.region.judge
+        judge.hasty = True
+        try:
+            settled = self._settled()
+        finally:
+            judge.hasty = False
+        measured = {
+            name: self.region.judged(item.pair, settled.pairs, settled.forced[name]) if item.judgement.gross else item
+            for name, item in settled.judged.items()
+        }
+        if all(item.mismatch for name, item in measured.items() if settled.judged[name].mismatch):
+            return dataclasses.replace(settled, judged=measured)
+        self.known = self.known.anew()
+        self._begin()
+        return self._settled()
+
+    def _settled(self) -> Settled:
         region = self.region
         pairs = self._walk(region.plain, dict(region.entry), nearest=NEAR)
         pairs = self._ordered({**pairs, **self.known.outputs})
         for round_number in range(MOST_ROUNDS + 1):
-            forced = region.run(self.known.cuts(pairs))
+            forced = self._runs.run(self.known.cuts(pairs))
             judged = {name: self._judged(pair, pairs, forced[name]) for name, pair in pairs.items() if name in forced}
             improved = self._improve(pairs, judged, forced)
             logger.debug("round %d: %d pairs, changed %s", round_number, len(pairs), _changed(pairs, improved))
@@ -88,7 +111,7 @@ class Settling:
         return pair_by_value(
             self.region.graph,
             self.region.index,
-            observed=self.region.prints(values),
+            observed=self._runs.prints(values),
             fixed=fixed,
             barred=frozenset(self.known.barred),
             narrow=self.known.narrow,

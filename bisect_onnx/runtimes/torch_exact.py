@@ -11,6 +11,7 @@ import torch
 from bisect_onnx.core.graph import ValueKind
 from bisect_onnx.runtimes.torch_arrays import Array, holds_array, to_numpy
 from bisect_onnx.runtimes.torch_exact_cache import ExactCache
+from bisect_onnx.runtimes.torch_rounding import rounded_at_random
 from bisect_onnx.runtimes.torch_slice import Slice, slice_tape
 from bisect_onnx.runtimes.torch_structure import tensors_in
 from bisect_onnx.runtimes.torch_substitutes import NotRepeatableError, substitute_for
@@ -46,8 +47,6 @@ _EXACT_OPERATORS = frozenset({
 _UNWRITTEN = frozenset(
     {"aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided"}
 )
-
-_SEED_STRIDE = 1_000_003  # a prime, so that seeds of neighbouring calls of neighbouring runs do not meet
 
 
 class ExactRun:
@@ -167,15 +166,7 @@ class ExactRun:
             return tensor
         if call.plan.is_view or _is_exact(call, dtype, values=self._tape.values):
             return tensor
-        generator = torch.Generator().manual_seed(
-            self._seed * _SEED_STRIDE + call.index * 64 + call.outputs.index(name) % 64
-        )
-        unit_roundoff = torch.finfo(dtype).eps / 2
-        noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64).mul_(2).sub_(1)
-        shaken = tensor * noise.mul_(unit_roundoff).add_(1).to(tensor.device)
-        # What the original precision holds exactly was not rounded: a 1 - mask of zeros and ones, powers of two. It
-        # may be multiplied by the smallest number next, and the noise of nothing would be larger than everything.
-        return torch.where(tensor.to(dtype).to(torch.float64) == tensor, tensor, shaken)
+        return rounded_at_random(tensor, dtype, seed=(self._seed, call.index, call.outputs.index(name)))
 
 
 def _is_leaf(value: Recorded, unit: Unit) -> bool:
