@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bisect_onnx.align.by_parameter import ParameterMatcher, relative_distance
+from bisect_onnx.align.by_parameter import SMALLEST, ParameterMatcher, relative_distance
+from bisect_onnx.align.fused_parameters import Fused, fused, part_of
 from bisect_onnx.core.compare import Array, Verdict
 from bisect_onnx.core.finding import Confidence, Counterfactual, Finding
 from bisect_onnx.core.graph import Graph
@@ -143,15 +144,32 @@ def _held(
     epsilons: Mapping[str, float],
 ) -> dict[str, WeightPair | None]:
     """Each initializer that stands for a parameter, in the order in which nodes read them; None when it is that."""
-    known = {name: array for name, array in reference.items() if array.dtype.kind == "f" and array.size}
+    reference_floats = {name: array for name, array in reference.items() if array.dtype.kind == "f" and array.size}
+    known = dict(reference_floats)
     folded = _folded(known, kept=_kept_norms(graph, known), epsilons=epsilons)
     floors = {form.name: form.floor for form in folded.values()}
     known |= {form.name: form.array for form in folded.values()}
     partners = _partners(graph, initializers, known=known, folded={plain: form.name for plain, form in folded.items()})
-    return {
+    held = {
         name: _pair(name, initializers[name], parameter=other, theirs=known[other], floor=floors.get(other, FOLDING))
         for name, other in partners.items()
     }
+    read = dict.fromkeys(name for node in graph.nodes for name in node.real_inputs())
+    for name in read:
+        array = initializers.get(name)
+        if name not in held and array is not None and array.dtype.kind == "f" and array.size >= SMALLEST:
+            made = fused(array, reference_floats) or part_of(array, reference_floats)
+            if made is not None:
+                held[name] = _fused_pair(name, array, made=made)
+    return held
+
+
+def _fused_pair(name: str, ours: Array, *, made: Fused) -> WeightPair | None:
+    error = relative_distance(ours, made.array)
+    if error <= FOLDING or (error <= ROUNDING and _is_rounded(ours)):
+        return None
+    row = WeightRow(initializer=name, parameter=made.name, transform=made.transform, error=error)
+    return WeightPair(row=row, parameter=made.array.astype(ours.dtype, copy=False))
 
 
 def _partners(
