@@ -19,7 +19,7 @@ from bisect_onnx.pipeline.narrow import Decision, Narrowed, narrow
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.second_opinion import second_opinion
 from bisect_onnx.pipeline.settle import Settled
-from bisect_onnx.pipeline.taken_apart import falls_short, passed_on
+from bisect_onnx.pipeline.taken_apart import falls_short, lost_transposition, passed_on
 
 __all__ = ["Accusations", "accuse_all"]
 
@@ -71,6 +71,11 @@ def accuse_all(
         if unchanged is not None:
             first = item.segment.nodes[0].outputs[0]
             gaps.append(Gap(value=unchanged, before=first, reader=first, reference=item.pair.reference))
+            continue
+        lost = lost_transposition(item, region=region, pairs=pairs, computed=computed)
+        if lost is not None:
+            value, before = lost
+            gaps.append(Gap(value=value, before=before, reader=before, reference=item.pair.reference))
             continue
         if falls_short(item, region=region, pairs=pairs, computed=computed):
             readers = region.graph.consumers(item.pair.candidate)

@@ -5,6 +5,7 @@ should not read.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -22,8 +23,13 @@ from bisect_onnx.pipeline.prober import Prober
 from bisect_onnx.pipeline.region import Judged, Region
 from bisect_onnx.pipeline.settle import Settling, subgraph
 
-__all__ = ["TakenApart", "falls_short", "held", "passed_on", "take_apart", "wrong_operand"]
+__all__ = ["TakenApart", "falls_short", "held", "lost_transposition", "passed_on", "take_apart", "wrong_operand"]
 
+# Give another shape to the same elements in the same order.
+RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+MOST_AXES = 5  # 120 orders
+# Can put elements in wrong places; an Expand repeats them where they are.
+REARRANGING = MOVEMENT - RESHAPING - {"Expand"}
 # Change no whole number, and have no attribute or operand that could be wrong about it.
 ROUNDINGS = frozenset({"Cast", "Ceil", "Floor", "Round"})
 
@@ -188,6 +194,41 @@ def passed_on(item: Judged, *, region: Region, pairs: Mapping[str, Pair], comput
         return None
     alike = np.array_equal(given.astype(np.float64), computed.astype(np.float64))
     return name if alike and len(np.unique(given)) > 2 else None
+
+
+def lost_transposition(
+    item: Judged, *, region: Region, pairs: Mapping[str, Pair], computed: Array
+) -> tuple[str, str] | None:
+    """The value whose axes were not exchanged before it was reshaped, and the value that came of it.
+
+    The segment gives the reference's elements in other places, and in the right ones once the axes of what its last
+    reshaping nodes read are exchanged. Not when that alone gives the shape: then a reshaping stands for a Transpose;
+    and not beside a node that moves elements, which could move them wrongly.
+    """
+    reshaping = None
+    node = item.segment.nodes[-1]
+    while node.op_type in RESHAPING:
+        reshaping = node
+        above = region.graph.producer(node.inputs[0])
+        if above is None or above not in item.segment.nodes:
+            return None
+        node = above
+    if reshaping is None or any(node.op_type in REARRANGING for node in item.segment.nodes):
+        return None
+    name = reshaping.inputs[0]
+    fed = [pairs[each] for each in item.segment.inputs if each in region.plain]
+    before = region.tried(fed, [name]).get(name)
+    reference = region.prober.reference(item.pair.reference)
+    if before is None or reference.size != computed.size or not 1 < before.ndim <= MOST_AXES:
+        return None
+    for axes in itertools.permutations(range(before.ndim)):
+        moved = before.transpose(axes)
+        if moved.shape == computed.shape or np.array_equal(moved.reshape(computed.shape), computed):
+            continue
+        gap = scaled_gap(reference.reshape(computed.shape), moved.reshape(computed.shape))
+        if gap <= item.judgement.threshold:
+            return name, reshaping.outputs[0]
+    return None
 
 
 def _calls_apart(item: Judged, *, region: Region, pairs: Mapping[str, Pair]) -> tuple[ReferenceIndex, Prober] | None:

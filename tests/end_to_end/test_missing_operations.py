@@ -35,3 +35,25 @@ def test_a_quotient_lost_before_its_rounding(names: str, tmp_path: Path):
     assert (report.missing_operation.after, report.missing_operation.before) == (floor.input[0], floor.output[0])
     assert report.missing_operation.source is not None
     assert "rounding_mode" in (report.missing_operation.source.code or "")
+
+
+@pytest.mark.parametrize("names", ["named", "stripped"])
+def test_a_transposition_lost_between_a_recurrent_node_and_its_reshape(names: str, tmp_path: Path):
+    model = healthy("recurrent", "torchscript", tmp_path)
+    second = [node for node in model.graph.node if node.op_type == "LSTM"][1]
+    transpose = next(node for node in model.graph.node if second.output[0] in node.input)
+    reshape = next(node for node in model.graph.node if transpose.output[0] in node.input)
+    assert (transpose.op_type, reshape.op_type) == ("Transpose", "Reshape")
+    reshape.input[0] = second.output[0]
+    model.graph.node.remove(transpose)
+    model = strip(model) if names == "stripped" else model
+    second = [node for node in model.graph.node if node.op_type == "LSTM"][1]
+    reshape = next(node for node in model.graph.node if second.output[0] in node.input)
+    onnx.save(model, tmp_path / "m.onnx")
+    module, _ = NETS["recurrent"].build(0)
+
+    report = bisect_onnx.locate(module, tmp_path / "m.onnx", feeds_of("recurrent"), level=0)
+
+    assert (report.status, report.culprits) == (Status.SUSPECTED, ())
+    assert report.missing_operation is not None
+    assert (report.missing_operation.after, report.missing_operation.before) == (second.output[0], reshape.output[0])
