@@ -135,6 +135,12 @@ EXAMPLES: dict[type[BisectOnnxError], BisectOnnxError] = {
         errors.RecordingError(
             path=Path("/home/me/values.npz"), expected="arrays", got="an empty archive", next_step="capture again"
         ),
+        errors.CandidateValuesError(
+            path=Path("/home/me/values.npz"),
+            expected="the inputs that it was captured with (feeds.npz)",
+            got="another array for 'image'",
+            next_step="leave out --inputs, or capture again with these inputs",
+        ),
         errors.KeepListToleranceError(path=Path("/home/me/keep.txt")),
         errors.OutputPathError(
             option="--json",

@@ -15,6 +15,7 @@ __all__ = [
     "AllOpen",
     "Atol",
     "Candidate",
+    "CandidateValues",
     "CustomOps",
     "Feeds",
     "Force",
@@ -126,6 +127,16 @@ SessionOptions = Annotated[
 CustomOps = Annotated[
     list[Path] | None,
     typer.Option("--custom-ops", metavar="LIB", help="Custom operator library; repeatable.", show_default=False),
+]
+CandidateValues = Annotated[
+    Path | None,
+    typer.Option(
+        "--candidate-values",
+        metavar="VALUES.npz",
+        help="A capture of MODEL.onnx on another machine: what it computed there is the candidate, on the inputs that "
+        "it was captured with.",
+        show_default=False,
+    ),
 ]
 Strategy = Annotated[
     Literal["auto", "scan", "bisect"],

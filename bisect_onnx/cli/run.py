@@ -34,7 +34,7 @@ def locate_and_show(request: LocateRequest, presentation: Presentation) -> int:
 def _files_read(request: LocateRequest) -> list[Path]:
     """Every path of the request that may be a file; a reference may name a function behind a colon."""
     inputs = request.inputs if isinstance(request.inputs, list) else [request.inputs]
-    named = [request.candidate, request.weights, *inputs, *request.custom_ops]
+    named = [request.candidate, request.candidate_values, request.weights, *inputs, *request.custom_ops]
     if isinstance(request.reference, str):
         named += [Path(request.reference), Path(request.reference.rpartition(":")[0])]
     return [path for path in named if isinstance(path, Path) and path != Path()]

@@ -43,6 +43,7 @@ BisectOnnxError
 │   │   ├── UninitializedModuleError      lazy parameters
 │   │   ├── SubmoduleNotFoundError        --module names no part of the reference
 │   │   └── SubmoduleNotCalledError       a run of the whole does not call it
+│   ├── CandidateValuesError              a capture that cannot stand for the candidate
 │   ├── RecordingError                    recorded activations that cannot be used
 │   └── WeightsError                      --weights cannot be loaded into the module
 │       ├── WeightsNotFoundError
@@ -105,6 +106,7 @@ from bisect_onnx.errors.output import DemoNotBuiltError, KeepListToleranceError,
 from bisect_onnx.errors.reference import (
     FACTORY_RESULTS,
     REFERENCE_FORMS,
+    CandidateValuesError,
     FactoryFailedError,
     FactoryNotFoundError,
     FactoryResultError,
@@ -136,6 +138,7 @@ __all__ = [
     "FEED_FORMS",
     "REFERENCE_FORMS",
     "BisectOnnxError",
+    "CandidateValuesError",
     "CommandNotInstalledError",
     "CustomOpsError",
     "DemoNotBuiltError",

@@ -8,6 +8,7 @@ from bisect_onnx.errors.base import RuntimeTroubleError, UsageError, listing, pa
 __all__ = [
     "FACTORY_RESULTS",
     "REFERENCE_FORMS",
+    "CandidateValuesError",
     "FactoryFailedError",
     "FactoryNotFoundError",
     "FactoryResultError",
@@ -168,6 +169,21 @@ class RecordingError(UsageError):
             page(
                 f"the recording {path.name!r} cannot be used as a reference",
                 where=str(path),
+                expected=expected,
+                got=got,
+                next_step=next_step,
+            )
+        )
+
+
+class CandidateValuesError(UsageError):
+    """A capture that cannot stand for the candidate."""
+
+    def __init__(self, *, path: Path, expected: str, got: str, next_step: str) -> None:
+        super().__init__(
+            page(
+                f"the values {path.name!r} cannot stand for the candidate",
+                where=f"--candidate-values {path}",
                 expected=expected,
                 got=got,
                 next_step=next_step,

@@ -21,7 +21,7 @@ from bisect_onnx.pipeline.second_opinion import second_opinion
 from bisect_onnx.pipeline.settle import Settled
 from bisect_onnx.pipeline.taken_apart import falls_short, lost_transposition, passed_on
 
-__all__ = ["Accusations", "accuse_all"]
+__all__ = ["Accusations", "accuse_all", "ranked"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ def accuse_all(
     culprits += [culprit for culprit, _ in inner]
     narrowed = {culprit.index: found for culprit, found in reversed(inner)}
     narrowed |= {case.narrowed.node.index: case.narrowed for case in reversed(cases)}
-    return Accusations(culprits=_ranked(culprits), narrowed=narrowed, gaps=tuple(gaps))
+    return Accusations(culprits=ranked(culprits), narrowed=narrowed, gaps=tuple(gaps))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -293,7 +293,7 @@ def _impact(item: Judged, *, region: Region, truth: Mapping[str, Array]) -> floa
     return impact_of(region, {item.pair.candidate: region.partner(item.pair)}, truth=truth)
 
 
-def _ranked(culprits: Sequence[Culprit]) -> tuple[Culprit, ...]:
+def ranked(culprits: Sequence[Culprit]) -> tuple[Culprit, ...]:
     """Those at ten times their threshold or more in topological order, then the rest by that ratio."""
 
     def ratio(culprit: Culprit) -> float:

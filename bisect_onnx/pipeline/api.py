@@ -27,6 +27,7 @@ def locate(
     level: int = 99,
     session_options: Mapping[str, str] | None = None,
     custom_ops: Sequence[str | Path] = (),
+    candidate_values: str | Path | None = None,
     strategy: str = "auto",
     atol: float | None = None,
     rtol: float | None = None,
@@ -59,6 +60,8 @@ def locate(
         level: Optimisation level of ONNX Runtime: 0, 1, 2, 3, or 99 for all.
         session_options: Session options and configuration entries, as text.
         custom_ops: Operator libraries to register.
+        candidate_values: A capture of the file on another machine: what it computed there is the candidate. The
+            inputs are those of the capture.
         strategy: "auto", "scan" or "bisect".
         atol: Largest absolute difference of an output element, beside ``rtol``.
         rtol: Largest difference relative to the reference element.
@@ -94,6 +97,7 @@ def locate(
         level=level,
         session_options=dict(session_options or {}),
         custom_ops=tuple(Path(library) for library in custom_ops),
+        candidate_values=None if candidate_values is None else Path(candidate_values),
         strategy=strategy,
         atol=atol,
         rtol=rtol,

@@ -14,7 +14,7 @@ __all__ = ["as_command"]
 FLAGS = {
     "module": "--module", "weights": "--weights", "seed": "--seed", "level": "--level", "strategy": "--strategy",
     "atol": "--atol", "rtol": "--rtol", "metric": "--metric", "threshold": "--threshold", "max_memory": "--max-memory",
-    "keep_list": "--keep-list",
+    "keep_list": "--keep-list", "candidate_values": "--candidate-values",
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from bisect_onnx.core.report import OutputRow
 from bisect_onnx.core.tolerance import FACTOR, Tolerance, unit_roundoff
 from bisect_onnx.pipeline.output_pairing import OutputPair, PairedBy
 
-__all__ = ["settle_outputs", "with_floors"]
+__all__ = ["rounding_of_outputs", "settle_outputs", "with_floors"]
 
 
 def settle_outputs(
@@ -63,11 +63,16 @@ def _row(
             name=pair.candidate, reference=pair.reference, verdict=verdict, reason=_with_share(note, tolerance),
             error=error, noise=None, threshold=threshold, metric=metric,
         )  # fmt: skip
-    floor = unit_roundoff(str(theirs.dtype), str(ours.dtype)) * math.sqrt(max(operators, 1))
+    floor = rounding_of_outputs(theirs, ours, operators=operators)
     return OutputRow(
         name=pair.candidate, reference=pair.reference, verdict=_verdict(error, FACTOR * floor), reason=note,
         error=error, noise=floor, threshold=FACTOR * floor,
     )  # fmt: skip
+
+
+def rounding_of_outputs(first: Array, second: Array, *, operators: int) -> float:
+    """The arithmetic bound of two outputs behind so many operators; see `settle_outputs`."""
+    return unit_roundoff(str(first.dtype), str(second.dtype)) * math.sqrt(max(operators, 1))
 
 
 def _limit(tolerance: Tolerance) -> tuple[str, float | None]:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from bisect_onnx.align.by_parameter import ParameterMatcher
 from bisect_onnx.align.reference_index import ReferenceIndex
@@ -26,6 +27,7 @@ from bisect_onnx.pipeline import preflight
 from bisect_onnx.pipeline.accusing import Accusations, accuse_all
 from bisect_onnx.pipeline.bisecting import bisect_region
 from bisect_onnx.pipeline.comparing import Comparison
+from bisect_onnx.pipeline.finishing import finished
 from bisect_onnx.pipeline.harness import Harness, in_another_layout
 from bisect_onnx.pipeline.knowledge import Gap
 from bisect_onnx.pipeline.narrow import Narrowed
@@ -34,17 +36,17 @@ from bisect_onnx.pipeline.precision import weigh
 from bisect_onnx.pipeline.precision_format import LowerPrecision, lower_precision
 from bisect_onnx.pipeline.precision_keep_file import check_keep_list
 from bisect_onnx.pipeline.precision_overflow import reference_overflow
-from bisect_onnx.pipeline.precision_report import told, with_keep_list, written_keep_list
+from bisect_onnx.pipeline.precision_report import told, with_keep_list
 from bisect_onnx.pipeline.prober import Prober
 from bisect_onnx.pipeline.refused import unbroken
 from bisect_onnx.pipeline.region import Region
 from bisect_onnx.pipeline.request import LocateRequest
-from bisect_onnx.pipeline.rows import EMPTY_ALIGNMENT, alignment_summary, labelled, node_rows, with_inner_rows
+from bisect_onnx.pipeline.rows import alignment_summary, labelled, node_rows, with_inner_rows
 from bisect_onnx.pipeline.screening import Screened, screen
 from bisect_onnx.pipeline.second_opinion import runtime_doubted
 from bisect_onnx.pipeline.settle import Settled, Settling
 from bisect_onnx.pipeline.sides import Sides, open_sides
-from bisect_onnx.pipeline.stages import StageClock, peak_memory
+from bisect_onnx.pipeline.stages import StageClock
 from bisect_onnx.pipeline.verdicts import Answer, answer
 from bisect_onnx.pipeline.weight_audit import stale_weights, weight_rows
 from bisect_onnx.runtimes.base import Capture
@@ -60,6 +62,8 @@ def locate(request: LocateRequest, *, on_event: Listener = ignore) -> Report:
     """
     check_keep_list(request)
     run = StageClock(on_event)
+    if request.candidate_values is not None:
+        return _locate_elsewhere(request, request.candidate_values, run)
     if request.module is not None:
         return _locate_submodule(request, run)
     with run.stage("open", "Opening both sides"):
@@ -74,6 +78,15 @@ def locate(request: LocateRequest, *, on_event: Listener = ignore) -> Report:
         return _Locating(request, sides, run, screened=screened).report()
 
     return unbroken(located, sides=sides, request=request, run=run)
+
+
+def _locate_elsewhere(request: LocateRequest, path: Path, run: StageClock) -> Report:
+    from bisect_onnx.pipeline.elsewhere import locate_elsewhere
+
+    def locate_here(ours: LocateRequest, sides: Sides) -> Report:
+        return _Locating(ours, sides, run, screened=None).report()
+
+    return locate_elsewhere(request, path, run=run, locate_here=locate_here, tolerance=_tolerance(request))
 
 
 def _locate_submodule(request: LocateRequest, run: StageClock) -> Report:
@@ -320,26 +333,14 @@ class _Locating:
         )
 
     def _finish(self, verdict: Answer, **fields: object) -> Report:
-        from bisect_onnx.pipeline.environment import describe_environment
-
-        values: dict[str, object] = {
-            "alignment": EMPTY_ALIGNMENT,
-            "search": SearchSummary(strategy=Strategy.NONE, runs=self.sides.candidate.runs),
-        }
-        values.update(fields)
-        verdict = written_keep_list(verdict, values, self.request)
-        return Report(
-            status=verdict.status,
-            stage=verdict.stage,
-            summary=verdict.summary if self.screened is None else self.screened.added_to(verdict),
-            findings=verdict.findings,
-            next_steps=verdict.next_steps,
-            outputs=tuple(self.compared.rows),
-            environment=describe_environment(providers=self.request.providers, level=self.request.level),
-            inputs=self.sides.feeds.rows,
-            timing=self.run.timing(),
-            peak_memory_bytes=peak_memory(),
-            **values,  # type: ignore[arg-type]
+        return finished(
+            verdict,
+            compared=self.compared,
+            sides=self.sides,
+            request=self.request,
+            run=self.run,
+            screened=self.screened,
+            fields=fields,
         )
 
 

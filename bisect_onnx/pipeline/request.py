@@ -24,6 +24,7 @@ class LocateRequest:
     level: int = 99  # ONNX Runtime's default: all optimisations
     session_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     custom_ops: tuple[Path, ...] = ()
+    candidate_values: Path | None = None  # a capture: the candidate is what ran there
     strategy: str = "auto"  # "auto", "scan", "bisect"
     atol: float | None = None
     rtol: float | None = None

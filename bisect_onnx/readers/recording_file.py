@@ -10,7 +10,7 @@ import numpy as np
 from bisect_onnx.core.feeds import Array
 from bisect_onnx.core.recording import METADATA, Recording
 
-__all__ = ["is_capture", "read_arrays", "read_record", "record_of", "restored"]
+__all__ = ["array_names", "is_capture", "read_arrays", "read_record", "record_of", "restored"]
 
 
 def record_of(archive: Mapping[str, Array]) -> Recording | None:
@@ -54,3 +54,9 @@ def is_capture(path: Path) -> bool:
             return f"{METADATA}.npy" in archive.namelist()
     except (OSError, zipfile.BadZipFile):
         return False
+
+
+def array_names(path: Path) -> set[str]:
+    """Names of the values that a capture holds."""
+    with np.load(path, allow_pickle=False) as archive:
+        return set(archive.files) - {METADATA}

@@ -8,7 +8,7 @@ from typing import TextIO
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from bisect_onnx.core.report import Report, Status
+from bisect_onnx.core.report import Report, Stage, Status
 from bisect_onnx.render.escapes import safe
 from bisect_onnx.render.names import one_line
 from bisect_onnx.render.terminal_panels import (
@@ -114,7 +114,8 @@ class AsTerminal:
         yield from self._nodes(report)
         if report.culprit is not None:
             yield Text("")
-            yield culprit_panel(report.culprit, verbose=self.verbose)
+            elsewhere = report.stage is Stage.PROVIDER
+            yield culprit_panel(report.culprit, verbose=self.verbose, elsewhere=elsewhere)
         if report.missing_operation is not None:
             yield Text("")
             yield missing_panel(report.missing_operation)

@@ -1,5 +1,6 @@
 """What `capture` says when it is done; plain text, as the machine it runs on may have no library for more."""
 
+import shlex
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -29,3 +30,6 @@ def _lines(captured: Captured) -> Iterator[str]:
         yield from (f"            {name!r}: {why}" for name, why in list(recording.skipped.items())[:MOST_SHOWN])
     for name, distance in recording.moved.items():
         yield f"  moved:    {name!r} by {rows.precise(float(distance))} (over its rms) while values were exposed"
+    command = ["bisect-onnx", "locate", str(captured.model), "--reference", "REF"]
+    yield "  next:     where the reference is, ask (the model and this file are needed there):"
+    yield f"            {shlex.join([*command, '--candidate-values', str(captured.path)])}"

@@ -1,6 +1,7 @@
 """The culprit panel, further culprits and findings on a terminal."""
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -32,12 +33,13 @@ def facts_table(pairs: Iterator[tuple[str, RenderableType]] | list[tuple[str, Re
     return table
 
 
-def culprit_panel(culprit: Culprit, *, verbose: bool) -> Panel:
+def culprit_panel(culprit: Culprit, *, verbose: bool, elsewhere: bool = False) -> Panel:
+    """``elsewhere``: what is accused is a machine on which values were recorded, and the proof was run on this one."""
     certified = culprit.confidence == "certified"
     parts: list[RenderableType] = [facts_table(_identity(culprit))]
     if culprit.error.introduced or culprit.error.accumulated or culprit.error.inherited:
         parts += [Text(""), _error_table(culprit, verbose=verbose)]
-    parts += [Text(""), facts_table(_proof(culprit))]
+    parts += [Text(""), facts_table(_proof(culprit, WORDS_ELSEWHERE if elsewhere else WORDS))]
     heading = "culprit" if certified else "suspect"
     return Panel(Group(*parts), title=heading, title_align="left", border_style="red" if certified else "yellow")
 
@@ -108,7 +110,7 @@ def _worst_at(stats: ErrorStats | None) -> str:
     return rows.UNKNOWN if stats is None or stats.worst_index is None else ",".join(str(at) for at in stats.worst_index)
 
 
-def _proof(culprit: Culprit) -> Iterator[tuple[str, RenderableType]]:
+def _proof(culprit: Culprit, words: "_Words") -> Iterator[tuple[str, RenderableType]]:
     introduced = culprit.error.introduced
     scaled = None if introduced is None else introduced.scaled
     if culprit.threshold is not None or culprit.noise is not None:
@@ -120,37 +122,63 @@ def _proof(culprit: Culprit) -> Iterator[tuple[str, RenderableType]]:
         yield "worst input", Wrapped(f"{inherited.input}: {rows.precise(inherited.scaled)}")
     certificate = culprit.certificate
     if (certificate.inputs_match, certificate.output_differs, certificate.replay_reproduces) != (None, None, None):
-        yield "certificate", _certificate(certificate, of_group=_undecided(culprit))
+        yield "certificate", _certificate(certificate, words, of_group=_undecided(culprit))
     if culprit.second_judge is not None:
-        yield "second judge", Wrapped(_second_judge(culprit.second_judge))
+        yield "second judge", Wrapped(_second_judge(culprit.second_judge, words))
     if culprit.impact is not None:
-        yield (
-            "impact",
-            Wrapped(
-                "with the reference's value in its place, the worst output loses "
-                f"{rows.percent(culprit.impact)} of its error"
-            ),
-        )
+        yield "impact", Wrapped(words.impact.format(rows.percent(culprit.impact)))
     yield "confidence", Wrapped(culprit.confidence)
 
 
-def _second_judge(judge: SecondJudge) -> str:
-    return {
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Words:
+    """What is proved, in words; ``{}`` is "its" or "the group's", in ``impact`` a share."""
+
+    certificate: tuple[str, str, str]
+    judge: Mapping[Agreement, str]
+    impact: str
+
+
+WORDS = _Words(
+    certificate=(
+        "{} inputs match the reference",
+        "fed the reference's inputs, {} output differs",
+        "run alone on those inputs, it gives the same wrong output",
+    ),
+    judge={
         Agreement.RUNTIME: "the onnx reference evaluator computes the same from the file",
         Agreement.REFERENCE: "the onnx reference evaluator computes what the reference does: doubt the runtime",
-        Agreement.NEITHER: "the onnx reference evaluator agrees with neither side",
-        Agreement.SILENT: f"the onnx reference evaluator cannot tell: {judge.reason}",
-    }[judge.agrees_with]
+    },
+    impact="with the reference's value in its place, the worst output loses {} of its error",
+)
+
+WORDS_ELSEWHERE = _Words(
+    certificate=(
+        "{} inputs are known as they were recorded there",
+        "fed these inputs here, {} output is another than was recorded",
+        "run alone on those inputs, it is again another",
+    ),
+    judge={
+        Agreement.RUNTIME: "the onnx reference evaluator computes what was recorded there: doubt this machine",
+        Agreement.REFERENCE: "the onnx reference evaluator computes what this machine does",
+    },
+    impact="with this one error put into a run here, the worst output comes {} of the way to the recorded one",
+)
 
 
-def _certificate(certificate: Certificate, *, of_group: bool) -> Text:
+def _second_judge(judge: SecondJudge, words: _Words) -> str:
+    if judge.agrees_with is Agreement.NEITHER:
+        return "the onnx reference evaluator agrees with neither side"
+    if judge.agrees_with is Agreement.SILENT:
+        return f"the onnx reference evaluator cannot tell: {judge.reason}"
+    return words.judge[judge.agrees_with]
+
+
+def _certificate(certificate: Certificate, words: _Words, *, of_group: bool) -> Text:
     """The three checked statements, each with its own answer: what was not tried is not a proof."""
     its = "the group's" if of_group else "its"
-    statements = (
-        (certificate.inputs_match, f"{its} inputs match the reference"),
-        (certificate.output_differs, f"fed the reference's inputs, {its} output differs"),
-        (certificate.replay_reproduces, "run alone on those inputs, it gives the same wrong output"),
-    )
+    answers = (certificate.inputs_match, certificate.output_differs, certificate.replay_reproduces)
+    statements = zip(answers, (text.format(its) for text in words.certificate), strict=True)
     text = Text()
     for number, (holds, statement) in enumerate(statements):
         word, style = {True: ("yes", "green"), False: ("NO", "bold red"), None: ("not checked", "yellow")}[holds]

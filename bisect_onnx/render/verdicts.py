@@ -107,7 +107,9 @@ def _missing(gap: MissingOperation) -> str:
 def _accumulation(report: Report) -> str:
     worst = _worst_output(report)
     source = "the lower precision" if report.stage is Stage.PRECISION else "rounding"
-    text = f"no single culprit: every node is within its noise floor, and {source} adds up"
+    wrong = sum(row.verdict is Verdict.MISMATCH for row in report.nodes)
+    nodes = "every node is within its noise floor" if not wrong else f"{rows.count(wrong, 'node')} err, none decides"
+    text = f"no single culprit: {nodes}, and {source} adds up"
     if worst is None or worst.error is None:
         return text
     allowed = "" if worst.threshold is None else f" ({_allowed(worst)})"

@@ -21,6 +21,7 @@ def test_every_option_reaches_the_request(locate, fake):
         "-i feeds.npz -i more.npz --samples --module a.b --weights w.pt --unsafe-load --seed 7 --shape a=1,3 "
         "--shape b= --provider cuda --provider cpu "
         "--level 1 --session-option intra_op_num_threads=1 --session-option k=a=b --custom-ops l.so "
+        "--candidate-values v.npz "
         "--strategy bisect --atol 1e-3 --rtol 1e-2 --metric snr_db --threshold 60 --max-memory 512MiB"
     )
 
@@ -40,6 +41,7 @@ def test_every_option_reaches_the_request(locate, fake):
         level=1,
         session_options={"intra_op_num_threads": "1", "k": "a=b"},
         custom_ops=(Path("l.so"),),
+        candidate_values=Path("v.npz"),
         strategy="bisect",
         atol=1e-3,
         rtol=1e-2,
