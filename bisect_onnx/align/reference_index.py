@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from bisect_onnx.align.distance import NEAR, distance
-from bisect_onnx.core.compare import Array
+from bisect_onnx.align.bucket import Bucket
 from bisect_onnx.core.graph import Graph, Node, ValueKind
 from bisect_onnx.core.tensor import Fingerprint
 
@@ -24,16 +23,6 @@ class Match:
 
     group: int
     distance: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Bucket:
-    """All classes of one element count, as arrays, so that a lookup is one numpy expression."""
-
-    groups: Array  # int64
-    probes: Array  # float64, (groups, probes)
-    mean: Array
-    rms: Array
 
 
 class ReferenceIndex:
@@ -125,20 +114,14 @@ class ReferenceIndex:
                 return group
         return None
 
-    def _make_buckets(self) -> dict[int, _Bucket]:
+    def _make_buckets(self) -> dict[int, Bucket]:
         by_size: dict[int, list[int]] = {}
         for group, names in enumerate(self.members):
             by_size.setdefault(self.fingerprints[names[0]].size, []).append(group)
-        buckets = {}
-        for size, groups in by_size.items():
-            prints = [self.fingerprints[self.members[group][0]] for group in groups]
-            buckets[size] = _Bucket(
-                groups=np.array(groups, dtype=np.int64),
-                probes=np.stack([item.probes for item in prints]),
-                mean=np.array([item.mean for item in prints]),
-                rms=np.array([item.rms for item in prints]),
-            )
-        return buckets
+        return {
+            size: Bucket(groups, [self.fingerprints[self.members[group][0]] for group in groups])
+            for size, groups in by_size.items()
+        }
 
     def fingerprint(self, group: int) -> Fingerprint:
         return self.fingerprints[self.members[group][0]]
@@ -156,14 +139,12 @@ class ReferenceIndex:
         bucket = self._buckets.get(observed.size)
         if bucket is None or observed.size == 0:
             return []
-        gaps = distance(bucket.probes, mean=bucket.mean, rms=bucket.rms, observed=observed)
-        order = np.argsort(gaps, kind="stable")
-        return [Match(group=int(bucket.groups[row]), distance=float(gaps[row])) for row in order if gaps[row] <= NEAR]
+        return [Match(group=group, distance=gap) for group, gap in bucket.near(observed)]
 
     def of_size(self, size: int) -> list[int]:
         """All classes with ``size`` elements, in order of appearance."""
         bucket = self._buckets.get(size)
-        return [] if bucket is None else [int(group) for group in bucket.groups]
+        return [] if bucket is None else list(bucket.groups)
 
     def member(self, group: int, *, shape: tuple[int, ...], module: str | None = None) -> str:
         """The value of a class that fits best: same shape, then same module, then the earliest."""

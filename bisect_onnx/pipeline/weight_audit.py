@@ -180,6 +180,7 @@ def _partners(
     ``folded`` has the name under which ``known`` holds a parameter with a BatchNorm folded in.
     """
     matcher = ParameterMatcher({name: array for name, array in known.items() if name not in folded})
+    names = _Names(known)
     found: dict[str, str] = {}
     for node in graph.nodes:
         for position, name in enumerate(node.real_inputs()):
@@ -187,7 +188,7 @@ def _partners(
             if array is None or name in found or array.dtype.kind != "f":
                 continue
             beside = [found[other] for other in node.real_inputs()[:position] if other in found]
-            named = [*_by_name(name, known), *(BESIDE_A_BIAS.sub("bias", weight) for weight in beside)]
+            named = [*names.find(name), *(BESIDE_A_BIAS.sub("bias", weight) for weight in beside)]
             named = [other for other in named if other in known and known[other].shape == array.shape]
             if named:
                 found[name] = _plain_or_folded(named[0], array, known=known, folded=folded)
@@ -202,12 +203,28 @@ def _plain_or_folded(name: str, array: Array, *, known: Mapping[str, Array], fol
     return name if other is None or np.array_equal(known[name], array) else other
 
 
-def _by_name(name: str, known: Mapping[str, Array]) -> list[str]:
-    """The parameter of this name; a wrapper may have put a prefix before either."""
-    if name in known:
-        return [name]
-    ends = [other for other in known if name.endswith(f".{other}") or other.endswith(f".{name}")]
-    return ends if len(ends) == 1 else []
+class _Names:
+    """Names of parameters, looked up by a name that may have, or lack, a prefix that a wrapper put before it."""
+
+    def __init__(self, known: Iterable[str]) -> None:
+        self._known = frozenset(known)
+        self._by_ending: dict[str, list[str]] = {}
+        for name in known:
+            for ending in _endings(name):
+                self._by_ending.setdefault(ending, []).append(name)
+
+    def find(self, name: str) -> list[str]:
+        """The parameter of this name; none when several may be meant."""
+        if name in self._known:
+            return [name]
+        ends = [*self._by_ending.get(name, ()), *(ending for ending in _endings(name) if ending in self._known)]
+        return ends if len(ends) == 1 else []
+
+
+def _endings(name: str) -> list[str]:
+    """What follows each dot of a name."""
+    parts = name.split(".")
+    return [".".join(parts[place:]) for place in range(1, len(parts))]
 
 
 def _pair(name: str, ours: Array, *, parameter: str, theirs: Array, floor: float) -> WeightPair | None:
@@ -238,7 +255,8 @@ def _is_rounded(array: Array) -> bool:
 def _kept_norms(graph: Graph, known: Mapping[str, Array]) -> frozenset[str] | None:
     """Variances that a BatchNormalization of the file still reads; None when it reads one without a known name."""
     read = [node.inputs[4] for node in graph.nodes if node.op_type == "BatchNormalization"]
-    names = [_by_name(name, known) for name in read]
+    known_names = _Names(known)
+    names = [known_names.find(name) for name in read]
     return frozenset(name for (name,) in names) if all(names) else None
 
 
